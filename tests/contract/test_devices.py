@@ -7,6 +7,7 @@ import torch
 
 from harness import ALICE, BOB, CAROL, PARTIES, simulate
 from tacit.mpc import PROTOCOLS
+from tacit.mpc.functions_attention import Watch
 
 DEVICES = [
     "cpu",
@@ -43,7 +44,7 @@ def program(ops):
         ops.layer_norm(z),
         ops.sigmoid(z),
         ops.max(x, dim=-1),
-        ops.attention(ops.scale(ops.mul(x, z), 4.0), torch.ones(4, 6, dtype=torch.bool)),
+        ops.attention(ops.scale(ops.mul(x, z), 4.0), torch.ones(4, 6).bool(), watch=Watch()),
         ops.norm_within(ops.mul(x, z), eps=1e-5, largest_mean=256.0, centred=True),
         ops.matmul_within(ops.mul(x, z), ops.transpose(w, 0, 1), bound=96.0),
     )

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness import ALICE, BOB, CAROL, MEETING, ROLES, simulate
+from harness import ALICE, BOB, CAROL, ROLES, simulate
+from material_files import prepared, run_on
 from tacit.errors import ConfigError, InputError
-from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, prepare_material
+from tacit.mpc import PROTOCOLS, find_protocol, make_plan
 from tacit.mpc.dummies import SYMMETRIES
 from tacit.mpc.elementwise import ELEMENTWISE
-from tacit.party import Meeting, run_threads
 
 ULP = 2.0**-16
 PERMUTED = ("permuted2", "permuted3")
@@ -287,21 +287,14 @@ def test_options_that_do_not_exist_are_refused(name):
         find_protocol(name)
 
 
-@pytest.mark.filterwarnings("ignore:prepare_material goes:DeprecationWarning")
 def test_permuted2_runs_on_prepared_material_with_no_dealer_in_the_session(tmp_path):
     """Helper offline only: two parties and a file each."""
-    two = Meeting(parties=(ALICE, BOB), job_digest=b"j" * 32, patience=MEETING.patience)
 
     def private(ops, x):
         return ops.softmax(ops.add(ops.gelu(ops.mul(x, x)), ops.relu(x)))
 
     program = opened(private, (4, 5))
     plan = make_plan(program, find_protocol("permuted2"), ROLES, frac_bits=16)
-    files = prepare_material(plan, tmp_path)
     x = on_grid(normal(4, 5))
-
-    def party(session):
-        return compute(session, plan, program, inputs={"x": x}, material=files[session.me])
-
-    got = run_threads(dict.fromkeys((ALICE, BOB), party), two)[ALICE]
+    got = run_on(plan, program, prepared(plan, tmp_path), {"x": x})[ALICE]
     assert (got - (functional.gelu(x * x) + x.relu()).softmax(-1)).abs().max() < 2 * ULP

@@ -175,6 +175,21 @@ def test_a_function_is_within_its_stated_error_everywhere(protocol, name):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("bound", [8.0, 64.0, 4096.0])  # other breakpoints each
+def test_a_sigmoid_of_0_is_a_half_and_its_stated_error_holds(protocol, bound):
+    x = torch.cat((torch.zeros(64), torch.linspace(-8, 8, 900))).double()
+
+    def program(ops):
+        secret = ops.input("x", owner=ALICE, shape=tuple(x.shape), bound=bound)
+        p = ops.shift(ops.sigmoid(secret), 0)
+        return ops.open(p, to=(ALICE,), what="p", why="test")
+
+    got = simulate(program, protocol=protocol, inputs={ALICE: {"x": x}}, frac_bits=16).values[ALICE]
+    assert (got[:64] - 0.5).abs().max() <= 2.0**-16
+    assert (got - torch.sigmoid(x)).abs().max() < 5.8e-4
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
     ("name", "plain"),
     [

@@ -22,6 +22,7 @@ import test_transcripts
 import test_without_dealer
 from harness import ALICE, BOB, simulate
 from tacit.mpc.checked import proofs
+from tacit.mpc.functions_attention import Watch
 from uniformity import complaints
 
 DRAWS = {"words", "bits", "permutation"}
@@ -112,9 +113,11 @@ def everything_is_clean(*protocols):
         ops.relu(ops.mul(x, y))
         ops.gelu(x)
         ops.square(x)
+        test_transcripts.weighted(ops, y, z)
         ops.mul_rescaling(ops.mul(x, y), ops.mul(y, z), bound=2.0**24)
         if not ops.is_checked:  # made of the others, and long with tags
-            ops.attention(ops.scale(ops.mul(x, y), 2.0**-12), torch.ones(1, 1).bool())
+            scores = ops.scale(ops.mul(x, y), 2.0**-12)
+            ops.attention(scores, torch.ones(1, 1).bool(), watch=Watch())
         # A share that does not change: a bit of it that nothing masks stands out.
         ops.normalise_scale(ops.scale(x, 0.3))
         ops.normalise_scale(ops.scale(y, 0.3))

@@ -14,7 +14,7 @@ from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulat
 from tacit import ring
 from tacit.mpc import PROTOCOLS, compute, make_plan, serve
 from tacit.mpc.additive2.logspaced import FEW
-from tacit.mpc.functions_attention import _length, saturated
+from tacit.mpc.functions_attention import Watch, _length, saturated
 from tacit.mpc.narrow import sign_extend, uncut
 from tacit.mpc.randomness import unpack
 from tacit.party import run_threads
@@ -59,6 +59,22 @@ def watched_length(ops, row):
     )
 
 
+def weighted(ops, y, z):
+    """Multiply twice with a weight of P0, who enters the same as ``x``."""
+    if ops.is_checked:  # which has none
+        return
+    w = ops.weight("x", owner=ALICE, shape=(SAMPLES, 1, 1), bound=64.0)
+    ops.mul(y, w)
+    ops.mul(ops.mul(y, z), w)
+
+
+def function_of_many(ops, name, x):
+    """Apply a function as it is cut for so many numbers that no test has them."""
+    if not ops.has("elementwise_many"):
+        return ops.elementwise(name, x)
+    return ops.apply(ops.make("elementwise_many", name, ops.frac_bits, ops.bound(x)), x)
+
+
 KERNELS = {
     "input": lambda ops, x, y, z: None,
     "mul": lambda ops, x, y, z: ops.mul(x, y),
@@ -70,6 +86,7 @@ KERNELS = {
         ops.mul(x, z),
         ops.mul(ops.mul(x, z), z),
     ),
+    "products with a weight": lambda ops, x, y, z: weighted(ops, y, z),
     "truncation": lambda ops, x, y, z: ops.mul(ops.mul(x, y), z),
     "truncation of an input": lambda ops, x, y, z: ops.normalise_scale(ops.scale(x, 0.3)),
     "is_positive": lambda ops, x, y, z: ops.is_positive(x),
@@ -88,12 +105,14 @@ KERNELS = {
         ops.matmul_within(ops.mul(x, y), z, bound=2.0**12)
     ),
     "gelu that rescales": lambda ops, x, y, z: ops.elementwise_rescaling("gelu", ops.mul(x, y)),
+    "exp of many": lambda ops, x, y, z: function_of_many(ops, "exp", x),
+    "gelu of many": lambda ops, x, y, z: function_of_many(ops, "gelu", x),
     "a watched row": lambda ops, x, y, z: watched_length(
         ops, ops.reshape(ops.mul(x, y), (SAMPLES, 1))
     ),
     "saturation": lambda ops, x, y, z: saturated(ops, ops.mul(x, y)),
     "attention": lambda ops, x, y, z: ops.attention(
-        ops.scale(ops.mul(x, y), 2.0**-12), torch.ones(1, 1).bool()
+        ops.scale(ops.mul(x, y), 2.0**-12), torch.ones(1, 1).bool(), watch=Watch()
     ),
 }
 

@@ -1,10 +1,10 @@
 """Computing on secrets: protocols, the plan, the dealer, and ops that run a model on shares."""
 
 from tacit.mpc.additive2.public import Told
+from tacit.mpc.additive2.weights import Words
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import MpcProtocol, Roles
 from tacit.mpc.cost import merge_costs, without_setup
-from tacit.mpc.offline import prepare_material
 from tacit.mpc.plan import Plan, PlanOps, make_plan
 from tacit.mpc.protocols import PROTOCOLS, find_protocol
 from tacit.mpc.run import attend, compute, deal_ahead, discard, serve
@@ -23,6 +23,7 @@ __all__ = [
     "SecretOps",
     "Share",
     "Told",
+    "Words",
     "attend",
     "compute",
     "deal_ahead",
@@ -30,7 +31,6 @@ __all__ = [
     "find_protocol",
     "make_plan",
     "merge_costs",
-    "prepare_material",
     "serve",
     "without_setup",
 ]

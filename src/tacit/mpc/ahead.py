@@ -12,6 +12,7 @@ from tacit.mpc.dealer import Supply
 from tacit.mpc.plan import Plan
 from tacit.mpc.randomness import Parts
 from tacit.party import Session
+from tacit.ring import Prg
 
 KEPT_BYTES = 256 << 20
 """How much is drawn beyond the step that is being computed."""
@@ -58,6 +59,10 @@ class Ahead:
             self._refill()
         return self._supply.take(number, drawn) + prepared
 
+    def stream(self, number: int) -> Prg:
+        """Return the generator of a step that draws its masks itself."""
+        return self._supply.stream(number)
+
     def peek(self, number: int) -> Material:
         """Return what I draw for a later step, by a generator of its own; it stays there."""
         with self._lock:
@@ -100,7 +105,7 @@ class Ahead:
         assert isinstance(step.kernel, Prepared)  # noqa: S101 - its type says so
         channel = Channel(self._session, self._plan.roles, run=self._run, step=number)
         parts = step.kernel.prepare(channel, *step.operands)
-        return (tuple(part.to(self._device) for part in parts),)
+        return (tuple(part.to(self._device, non_blocking=True) for part in parts),)
 
 
 def _size(material: Material) -> int:

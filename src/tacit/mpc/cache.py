@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 import torch
 from torch import Tensor
@@ -9,9 +10,15 @@ from torch import Tensor
 from tacit.errors import ConfigError, DataError
 from tacit.mpc.share import MaskedOpening, OpeningSpec, Party, SharePair, Spec
 from tacit.party import Session
+from tacit.ring import Factor
 
 REMEMBERED_BYTES = 1 << 29
 """How many masks of earlier runs a dealer keeps; others it draws again."""
+
+ALL_WEIGHTS_BYTES = 5 << 28
+"""Up to so many where these are the masks of all weights; some alone would save next to nothing."""
+_SPARE_OF_CARD = 32
+"""Masks are kept on a card until this part of it is left."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +38,16 @@ class OpeningCache:
     `serve`. Inputs of P0 and P1 are kept, whose owner can see that they have not changed, and
     values that were taken up by `resume`, of which each party can see that its share has not.
 
+    Args:
+        weights_on: the device on which weights lie and are multiplied. For a few rows that is all
+            a card is good for: launching the many small steps between two messages takes longer
+            than a processor takes to do them.
+
     Guarantee: that of `OpenMasked`: a mask is drawn in one run and masks one value for ever.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, weights_on: torch.device | str = "cpu") -> None:
+        self.weights_on = torch.device(weights_on)
         self._generators: object = None
         self._specs: dict[str, OpeningSpec] = {}
         self._openings: dict[str, MaskedOpening] = {}
@@ -42,6 +55,7 @@ class OpeningCache:
         self._place = (0, 0)
         self._masks: dict[tuple[int, int, int], SharePair] = {}
         self._mask_bytes = 0
+        self._factors: dict[tuple[int, int, int], Factor] = {}
         self._shares: dict[str, Tensor] = {}
 
     def find(self, name: str | None, spec: Spec, owner: Party | None) -> OpeningSpec | None:
@@ -117,10 +131,32 @@ class OpeningCache:
             return known
         drawn = draw()
         size = sum(one.nbytes for one in drawn if one is not None)
-        if self._mask_bytes + size <= REMEMBERED_BYTES:
+        if self._mask_bytes + size <= self._budget():
             self._mask_bytes += size
             self._masks[key] = drawn
         return drawn
+
+    def remember_factor(self, key: tuple[int, int, int], prepare: Callable[[], Factor]) -> Factor:
+        """Return the prepared mask of a weight of an earlier run, as the dealer with a card.
+
+        It is prepared once, or, when the card is nearly full, again.
+        """
+        known = self._factors.get(key)
+        if known is not None:
+            return known
+        made = prepare()
+        if _has_room(made):
+            self._factors[key] = made
+        return made
+
+    def has_room(self, key: tuple[int, int, int], nbytes: int) -> bool:
+        """Tell whether a mask of so many bytes is remembered, or would be."""
+        return key in self._masks or self._mask_bytes + nbytes <= self._budget()
+
+    def _budget(self) -> int:
+        """Say how many bytes of masks to keep: those of all weights, if there is room for all."""
+        weights = sum(8 * prod(one.shape) for one in self._specs.values() if one.mask.is_weight)
+        return max(REMEMBERED_BYTES, weights if weights <= ALL_WEIGHTS_BYTES else 0)
 
     def place(self, number: int, past: int) -> None:
         """Say which set of growing tensors the next run adds to, and behind how many entries.
@@ -217,3 +253,11 @@ class OpeningCache:
         if self._generators is not None and self._generators is not session.generators:
             raise ConfigError("a cache belongs to one session; make another for this one")
         self._generators = session.generators
+
+
+def _has_room(factor: Factor) -> bool:
+    """Tell whether the card that holds a factor has a little room left beside it."""
+    if factor.planes is None or factor.planes.device.type != "cuda":
+        return True
+    free, total = torch.cuda.mem_get_info(factor.planes.device)
+    return free > total // _SPARE_OF_CARD

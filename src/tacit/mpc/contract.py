@@ -115,7 +115,7 @@ class Channel:
     def send(self, to: str, values: Tensor, *, phase: Phase = "online") -> None:
         """Send words that belong to this step."""
         tag = f"run/{self._name}.{self._sent[to]}"
-        self.session.send(to, tag, _in_host_memory(values), phase=phase)
+        self.session.send(to, tag, in_host_memory(values), phase=phase)
         self._sent[to] += 1
 
     def recv(
@@ -124,11 +124,13 @@ class Channel:
         """Receive the sender's next message of this step."""
         tag = f"run/{self._name}.{self._received[sender]}"
         self._received[sender] += 1
-        return self.session.recv(sender, tag, shape, dtype=dtype).to(self.device)
+        words = self.session.recv(sender, tag, shape, dtype=dtype)
+        # Nothing here waits for the copy, nor for what an accelerator does before it.
+        return words.to(self.device, non_blocking=True)
 
     def send_early(self, to: str, values: Tensor) -> None:
         """Send, before the step is reached, what waits for no query; once per step and receiver."""
-        self.session.send(to, self._early, _in_host_memory(values), phase="offline")
+        self.session.send(to, self._early, in_host_memory(values), phase="offline")
 
     def recv_early(self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype) -> Tensor:
         """Receive what was sent before the step was reached."""
@@ -178,7 +180,7 @@ class Channel:
         return self.recv(self.other, tuple(mine.shape))
 
 
-def _in_host_memory(values: Tensor) -> Tensor:
+def in_host_memory(values: Tensor) -> Tensor:
     """Bring words of an accelerator through page-locked memory, which is faster than around it."""
     if values.device.type != "cuda":
         return values

@@ -9,25 +9,40 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from tacit import ring
 from tacit.errors import TacitError
+from tacit.mpc import outsource
+from tacit.mpc.additive2.weights import in_columns, is_prepared
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked import tags
 from tacit.mpc.checked.boundary import OpenChecked, TellInput, told_to, whole_mask
 from tacit.mpc.checked.tags import Keys, Tagged
+from tacit.mpc.contract import in_host_memory
+from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import Plan, has_corrections
+from tacit.mpc.products import MatMul
 from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, pack, unpack
 from tacit.mpc.share import Mask, SharePair
 from tacit.party import Session
-from tacit.ring import Prg
+from tacit.ring import Factor, Prg
 
 
 def _stream(session: Session, peer: str, run: int, step: int) -> Prg:
     """Return the generator of one party's part of one step, known to it and to the dealer."""
-    return session.shared(peer).fork(f"deal {run}.{step}")
+    return step_stream(session.shared(peer), run, step)
+
+
+def step_stream(shared: Prg, run: int, step: int) -> Prg:
+    """Fork what a party and the dealer share for one step of one run."""
+    return shared.fork(f"deal {run}.{step}")
 
 
 AHEAD_BYTES = 128 << 20
 """How much material a helper deals beyond the step that it waits in."""
+
+
+_LARGE_BYTES = 8 << 20
+"""Masks of weights from here on are drawn in panels, where they are not remembered."""
 
 
 class Pace:
@@ -93,7 +108,7 @@ def deal(
     needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:
         for done, number in enumerate(needing, start=1):
-            words = maker.correction(number)
+            words = in_host_memory(maker.correction(number))
             if not pace.admits(number, words.nbytes):
                 return
             session.send(plan.roles.second, f"deal/{run}.{number}", words, phase="offline")
@@ -152,8 +167,38 @@ class Maker:
             inner = self._corrected(need.inner, mine, yours)
             return need.correct(mine, yours, inner, self._keys)
         if isinstance(need, OpeningTriple):
-            return need.correct(mine, self._recall(need.left), self._recall(need.right))
+            left = self._recall(need.left)
+            if need.right.is_weight and is_prepared(need.right.shape, self._cache.weights_on):
+                return need.correct_factor(mine, left, self._factor(need.right))
+            if self._is_in_panels(need):
+                return need.correct_panels(mine, left, self._panels(need.right))
+            return need.correct(mine, left, self._recall(need.right))
         return need.correction(mine, yours)
+
+    def _is_in_panels(self, need: OpeningTriple) -> bool:
+        """Tell whether the mask of a weight is drawn while it is multiplied: memory is saved."""
+        mask, nbytes = need.right, WORD_BYTES * prod(need.right.shape)
+        is_plain = need.product == MatMul() and not (mask.views or mask.behind)
+        is_large = mask.holder is not None and len(mask.shape) == 2 and nbytes >= _LARGE_BYTES
+        is_here = self._device.type == "cpu" and outsource.current() is None
+        if not (is_plain and is_large and is_here):
+            return False
+        return mask.run is None or not self._cache.has_room(_key(mask), nbytes)
+
+    def _factor(self, mask: Mask) -> Factor:
+        """Prepare the mask of a weight for an accelerator, or remember that."""
+        if mask.run is None:
+            return self._prepared(mask)
+        return self._cache.remember_factor(_key(mask), lambda: self._prepared(mask))
+
+    def _prepared(self, mask: Mask) -> Factor:
+        (words,) = (one for one in self._draw(mask) if one is not None)
+        return ring.prepare(words.to(self._cache.weights_on))
+
+    def _panels(self, mask: Mask) -> Iterator[Tensor]:
+        first, second = self._plan.roles.computing
+        prg = self._stream(first if mask.holder == "first" else second, mask.step, mask.run)
+        return OpeningMask(mask.place, mask.shape, mask.holder).panels(prg, ring.PANEL_BYTES)
 
     def told(self, number: int) -> Iterator[tuple[str, Tensor]]:
         """Give the mask of a step to everyone who neither computes nor deals and has to know it."""
@@ -171,11 +216,18 @@ class Maker:
         if mask.behind:
             first, second = self._joined(mask)
         elif mask.run is not None:
-            key = (mask.run, mask.step, mask.place)
-            first, second = self._cache.remember(key, lambda: self._draw(mask))
+            first, second = self._cache.remember(_key(mask), lambda: self._laid_out(mask))
         else:
             first, second = self._draw(mask)
         return viewed(first, mask), viewed(second, mask)
+
+    def _laid_out(self, mask: Mask) -> SharePair:
+        """Draw a mask for many uses, that of a weight in columns."""
+        first, second = self._draw(mask)
+        if not mask.is_weight:
+            return first, second
+        first, second = (None if one is None else in_columns(one) for one in (first, second))
+        return first, second
 
     def _draw(self, mask: Mask) -> SharePair:
         need = OpeningMask(mask.place, mask.shape, mask.holder)
@@ -183,7 +235,9 @@ class Maker:
             self._stream(peer, mask.step, mask.run) for peer in self._plan.roles.computing
         )
         drawn = (need.first(first), need.second(second))
-        one, other = (parts[0].to(self._device) if parts else None for parts in drawn)
+        one, other = (
+            parts[0].to(self._device, non_blocking=True) if parts else None for parts in drawn
+        )
         return one, other
 
     def _joined(self, mask: Mask) -> SharePair:
@@ -202,7 +256,12 @@ class Maker:
         self._cache.grow(self._plan.grown, masks=self._grown)
 
     def _placed(self, parts: Parts) -> Parts:
-        return tuple(part.to(self._device) for part in parts)
+        return tuple(part.to(self._device, non_blocking=True) for part in parts)
+
+
+def _key(mask: Mask) -> tuple[int, int, int]:
+    assert mask.run is not None  # noqa: S101 - it is of an earlier run
+    return mask.run, mask.step, mask.place
 
 
 def viewed(words: Tensor | None, mask: Mask) -> Tensor | None:
@@ -259,6 +318,11 @@ class Supply:
         self._device = torch.device(device)
         self._taken = -1
 
+    def stream(self, number: int) -> Prg:
+        """Return the generator of a step that draws its masks itself; steps come in order."""
+        self._pass(number)
+        return self._source.stream(number)
+
     def draw(self, number: int) -> tuple[Parts, ...]:
         """Draw my own part of the material of a step."""
         needs = self._plan.steps[number].needs
@@ -275,9 +339,7 @@ class Supply:
             number: of the step.
             drawn: what `draw` gave for it, if that was done before.
         """
-        if number <= self._taken:
-            raise TacitError(f"material of step {number} was used already; masks are used once")
-        self._taken = number
+        self._pass(number)
         drawn = self.draw(number) if drawn is None else drawn
         needs = self._plan.steps[number].needs
         if self._is_first or not has_corrections(needs):
@@ -288,10 +350,15 @@ class Supply:
             for own, need in zip(drawn, needs, strict=True)
         )
 
+    def _pass(self, number: int) -> None:
+        if number <= self._taken:
+            raise TacitError(f"material of step {number} was used already; masks are used once")
+        self._taken = number
+
     def _received(self, number: int, needs: tuple[Need, ...]) -> Parts:
         shapes = tuple(shape for need in needs for shape in need.correction_shapes())
         words = self._source.correction(number, sum(prod(shape) for shape in shapes))
-        return self._placed(unpack(words, shapes))
+        return unpack(words.to(self._device, non_blocking=True), shapes)
 
     def _placed(self, parts: Parts) -> Parts:
-        return tuple(part.to(self._device) for part in parts)
+        return tuple(part.to(self._device, non_blocking=True) for part in parts)

@@ -8,16 +8,28 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.mpc.additive2.logspaced import FEW
 from tacit.mpc.additive2.public import Public, Told
-from tacit.mpc.functions import LARGEST_SHARE, hide, reciprocal, softmax
+from tacit.mpc.functions import (
+    LARGEST_SHARE,
+    hide,
+    layer_norm,
+    maximum,
+    reciprocal,
+    rms_norm,
+    softmax,
+)
+from tacit.mpc.primitives import MANY
 from tacit.mpc.rescaling import RescalingVerbs
-from tacit.mpc.share import HEADROOM_BITS
+from tacit.mpc.share import HEADROOM_BITS, words_of
 
 V = TypeVar("V")
 
 REACH = 56.0
 """Scores up to this size get their softmax by counting; larger ones saturate, or have a maximum."""
 SATURATED, STEP = 48.0, 8.0
+_LONGEST_MEAN = 2.0**18
+"""Of rows that can be longer, those of mean square 2^-6 would be too short for `norm_within`."""
 _LOUD = 42
 """A row with a score of this size is counted as saturated; one of 40 never is."""
 _ROUGH_BITS = 10
@@ -45,26 +57,28 @@ def attention(
     """Give exp(x) / Σ exp(x) along the last dimension, over those that a public mask lets see.
 
     What is subtracted before exp need not be the largest score, but a number close above it: the
-    highest whole number that a score reaches, found by counting how many reach each.
+    highest whole number that a score reaches, found by counting how many reach each. Of many
+    scores, or of such as can be larger than 56 and that nobody watches, it is the largest, where
+    the mask is known to the plan.
 
     Range: scores up to 40 in size; those beyond 48 count as 48, and between them either may hold.
-    Error: below 2e-3 for rows of 13. Cost under sealed: 8 rounds (7 if no score can be larger than
-    56), the reciprocal of one number per row and a product; for rows of up to a thousand.
+    With the largest, or where no score can be larger than 56: all. Error: below 2e-3 for rows of
+    13. Cost under sealed: 8 rounds (7 if no score can be larger than 56), the reciprocal of one
+    number per row and a product; for rows of up to a thousand. With the largest: as `softmax`, less
+    2 rounds.
     """
     if not ops.has("count_reaching"):
         if isinstance(seen, Told):
             raise InputError("what is seen is told for every run under 'sealed' alone")
         return softmax(ops, scores if bool(seen.all()) else hide(ops, scores, seen), dim=-1)
-    can_saturate = ops.number(ops.ready(scores), "softmax").bound > REACH
-    scores = saturated(ops, scores)
-    levels = _levels(ops, scores, seen)
-    if watch is not None and can_saturate:
-        watch.loud.append(_loud(ops, levels))
-    exps = ops.exp(ops.sub(scores, _close_above(ops, levels)))
-    if isinstance(seen, Told):
-        exps = ops.weigh(exps, seen)
-    elif not bool(seen.all()):
-        exps = ops.weigh(exps, seen.to(torch.float64))
+    is_many = ops.number(scores, "softmax").elements > MANY
+    # Scores that saturate give a wrong answer, so that somebody has to watch them.
+    is_unwatched = watch is None and ops.number(ops.ready(scores), "softmax").bound > REACH
+    if (is_many or is_unwatched) and not isinstance(seen, Told):
+        exps = _exps_below_largest(ops, scores, seen)
+    else:
+        exps = _exps_below_level(ops, scores, seen, watch)
+    exps = ops.normalise_scale(exps) if is_many else exps  # those of many have more digits
     total = ops.sum(exps, dim=-1)
     if ops.is_few(total):
         inverse = ops.elementwise_rescaling("reciprocal", total)
@@ -72,6 +86,29 @@ def attention(
         inverse = reciprocal(ops, total)
     inverse = ops.reshape(inverse, (*ops.shape(total), 1))
     return ops.mul_rescaling(exps, inverse, bound=LARGEST_SHARE)
+
+
+def _exps_below_largest(ops: RescalingVerbs[V], scores: V, seen: Tensor) -> V:
+    """Give exp of scores less the largest of their row, and 0 of what is not seen."""
+    scores = scores if bool(seen.all()) else hide(ops, scores, seen)
+    scores = ops.normalise_scale(scores)
+    top = maximum(ops, scores, dim=-1)
+    return ops.exp(ops.sub(scores, ops.reshape(top, (*ops.shape(top), 1))))
+
+
+def _exps_below_level(
+    ops: RescalingVerbs[V], scores: V, seen: Tensor | Told, watch: Watch[V] | None
+) -> V:
+    """Give exp of scores less a level that none of their row exceeds, and 0 of what is not seen."""
+    can_saturate = ops.number(ops.ready(scores), "softmax").bound > REACH
+    scores = saturated(ops, scores)
+    levels = _levels(ops, scores, seen)
+    if watch is not None and can_saturate:
+        watch.loud.append(_loud(ops, levels))
+    exps = ops.exp(ops.sub(scores, _close_above(ops, levels)))
+    if isinstance(seen, Told):
+        return ops.weigh(exps, seen)
+    return exps if bool(seen.all()) else ops.weigh(exps, seen.to(torch.float64))
 
 
 def saturated(ops: RescalingVerbs[V], x: V) -> V:
@@ -112,6 +149,24 @@ def _loud(ops: RescalingVerbs[V], levels: V) -> V:
     return ops.reshape(reached, (prod(shape[:-1]),))
 
 
+def norm_rows(ops: RescalingVerbs[V], x: V, *, eps: float, length: float, centred: bool) -> V:
+    """Bring rows that are no longer than ``length`` to a mean square of 1, as cheaply as can be.
+
+    Range: a mean square, with ``eps``, of at least 2^-24 of the largest that is possible: between
+    2^-20 and 2^-6; of many rows, or of rows that can be very long, that of `layer_norm`. Shorter
+    rows come out too small.
+    Error: that of `norm_within` or of `layer_norm`. Cost under sealed: 5 rounds for up to 512 rows,
+    16 for more.
+    """
+    shape = ops.shape(x)
+    mean = (length * 1.001) ** 2 / shape[-1]
+    is_short = mean <= _LONGEST_MEAN and prod(shape[:-1]) <= FEW
+    if is_short and ops.rescales_openings and not ops.has("rowwise"):
+        x = ops.scale(x, 1.0)  # a party's own input, of which it knows the mask, cannot be rescaled
+        return norm_within(ops, x, eps=eps, largest_mean=mean, centred=centred)
+    return (layer_norm if centred else rms_norm)(ops, x, eps=eps)
+
+
 def norm_within(
     ops: RescalingVerbs[V],
     x: V,
@@ -124,7 +179,8 @@ def norm_within(
     """Bring the last dimension to a mean square of 1, and before to mean 0 if it is to be centred.
 
     Range: rows of a mean square of at most ``largest_mean`` (whoever calls this must know that: a
-    longer row wraps around) and at least 2^-24 of it; whether all rows are, ``watch`` can tell.
+    longer row wraps around) and, with ``eps``, at least 2^-24 of it, or 2^-20 if that is more;
+    whether all rows are, ``watch`` can tell.
     Error: below 0.2 % and 2^-12 for rows that are not among the shortest. Cost under sealed: 5
     rounds; watching takes 8 bytes each way and 32 from the dealer per element, and no round.
     """
@@ -135,6 +191,9 @@ def norm_within(
     whole = ceil(log2(count))
     x = ops.ready(x)
     if centred:  # n·x less the sum of x, of which 2^-k is as good as the n-th part
+        known = ops.number(x, "norm")
+        if words_of(known.bound, known.frac_bits + whole) >= 1 << (HEADROOM_BITS - 2):
+            x = ops.normalise_scale(x)  # one round more, where values are too large and too precise
         total = ops.reshape(ops.sum(x, dim=-1), (*shape[:-1], 1))
         x = ops.scale(ops.sub(ops.scale(x, count), total), 2.0**-whole)
         eps *= (count / 2**whole) ** 2
@@ -147,11 +206,13 @@ def norm_within(
     if watch is not None and ops.number(whole_row, "norm").bound ** 2 * count > most:
         watch.lengths.append(_length(ops, whole_row, x, most, bits))
     squares = ops.mul_rescaling(x, x, bound=most, frac_bits=(bits, bits))
-    down = max(-6, ceil((log2(most) - whole - 16) / 2))  # small rows are enlarged
+    reached = most + eps * count
+    # Small rows are enlarged. Of a power of two and a little eps nothing more is taken away.
+    down = max(-6, ceil((log2(reached) - whole - 16) / 2 - 2.0**-20))
     mean = ops.scale(ops.sum(squares, dim=-1, bound=most), 2.0 ** -(whole + 2 * down))
     mean = ops.shift(mean, eps * count / 2 ** (whole + 2 * down))
     gain = sqrt(count / 2**whole)
-    bound = most / 2 ** (whole + 2 * down)
+    bound = reached / 2 ** (whole + 2 * down)
     if watch is None:
         inverse = ops.elementwise_rescaling("rsqrt", mean, bound=bound, gain=gain)
     else:
@@ -195,12 +256,14 @@ def out_of_range(ops: RescalingVerbs[V], watch: Watch[V]) -> V:
         counts.append(ops.sum(ops.indicate(beyond), dim=0))
     counts += [ops.sum(ops.concatenate(watch.short, dim=0), dim=0)]
     wrong = counts[0] if len(counts) == 1 else ops.add(*counts)
+    # Rescaled before the other count joins it: whole numbers of many rows have no room for as
+    # many fraction bits.
+    wrong = ops.normalise_scale(wrong)
     if watch.loud:
         loud = ops.sum(ops.concatenate(watch.loud, dim=0), dim=0)
     else:
         loud = ops.scale(wrong, 0.0)
-    both = ops.concatenate([ops.reshape(one, (1,)) for one in (wrong, loud)], dim=0)
-    return ops.normalise_scale(both)
+    return ops.concatenate([ops.reshape(one, (1,)) for one in (wrong, loud)], dim=0)
 
 
 def mix(ops: RescalingVerbs[V], weights: V, values: V) -> V:

@@ -71,9 +71,6 @@ class MaskedOpenings(ABC, Generic[V]):
     def keep_opening(self, name: str, opening: V) -> None:
         """Keep the opening of an input for later runs."""
 
-    def keep_slim(self, name: str) -> None:
-        """Keep of my own input no more than its words, which is enough on the right of products."""
-
     @abstractmethod
     def laid_out(self, opening: V, view: View, shape: tuple[int, ...]) -> V:
         """Lay an opening out differently, in that shape."""
@@ -120,20 +117,26 @@ class MaskedOpenings(ABC, Generic[V]):
     def weight(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> V:
         """Bring in a computing party's tensor that later runs use again, on the right of products.
 
-        Its owner keeps the words alone, the other party the masked ones, the dealer the mask: 8
-        bytes per weight each. It is encoded and opened under its mask in the first run of a
-        session, offline. Later runs of an `OpeningCache` read nothing: their owner answers for it
-        that it has not changed.
+        Its owner keeps the words alone, in as few bytes as hold them, the other party the masked
+        ones, 8 bytes each; the dealer draws the mask when it is used, and remembers some. It is
+        opened under its mask in the first run of a session, offline. Later runs of an
+        `OpeningCache` read nothing: their owner answers for it that it has not changed.
 
-        Guarantee: that of `cache_openings`. Cost: 1 round offline, once per session.
+        Guarantee and cost: see `OpenWeight`.
         """
+        if self.is_checked:
+            raise InputError(
+                "'checked' has no weights that are kept narrow; bring it in by `input`"
+            )
         known = self.find_opening(name, owner=owner, shape=shape, bound=bound)
-        if known is not None:
-            return known
-        value = self.input(name, owner=owner, shape=shape, bound=bound)
-        self.cache_openings(value)
-        self.keep_slim(name)
-        return self._opening(value)
+        if known is None:
+            known = self.open_weight(name, owner=owner, shape=shape, bound=bound)
+            self.keep_opening(name, known)
+        return known
+
+    @abstractmethod
+    def open_weight(self, name: str, *, owner: str, shape: tuple[int, ...], bound: float) -> V:
+        """Open a computing party's tensor under a mask, for the right side of products."""
 
     @abstractmethod
     def open_coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> V:

@@ -16,8 +16,10 @@ from tacit.mpc import (
 )
 from tacit.mpc.additive2.public import Told
 from tacit.mpc.checked.bounds import check_bound
-from tacit.mpc.primitives import Pair, of_family
+from tacit.mpc.interpreter import of_family
+from tacit.mpc.primitives import Pair
 from tacit.mpc.rescaling import RescalingVerbs
+from tacit.mpc.share import WORD_BITS
 from tacit.mpc.slopes import gelu_slope
 
 V = TypeVar("V")
@@ -135,6 +137,17 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         return functions_attention.norm_within(
             self, x, eps=eps, largest_mean=largest_mean, centred=centred, watch=watch
         )
+
+    @of_family("norms")
+    def norm_rows(self, x: V, *, eps: float, length: float, centred: bool) -> V:
+        """Normalise rows that are known to be no longer than ``length``, centred or not."""
+        return functions_attention.norm_rows(self, x, eps=eps, length=length, centred=centred)
+
+    def product_within(self, x: V, y: V, *, bound: float) -> V:
+        """Multiply matrices as `matmul_within` does; what comes out can be used for anything."""
+        product = self.matmul_within(x, y, bound=bound)
+        is_whole = self.number(product, "multiplying").ring_bits == WORD_BITS
+        return product if is_whole else self.normalise_scale(product)
 
     @of_family("norms")
     def out_of_range(self, watch: functions_attention.Watch[V]) -> V:

@@ -13,6 +13,7 @@ from tacit.errors import ConfigError, InputError
 from tacit.mpc.additive2.coded import OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
+from tacit.mpc.additive2.weights import OpenWeight
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
@@ -20,10 +21,10 @@ from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.contract import Declaration, HandsOver, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
+from tacit.mpc.interpreter import Scope
 from tacit.mpc.joint.makers import joint_rounds
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
-from tacit.mpc.primitives import Scope
 from tacit.mpc.randomness import Need
 from tacit.mpc.share import AnySpec, OpeningSpec, Party, Spec, View
 from tacit.party import LARGEST_MESSAGE_BYTES, merge
@@ -34,7 +35,7 @@ NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
 """Round-trip milliseconds and Mbit/s of a data centre, a city and a slow line."""
 
 
-AnyStep = Kernel | OpenMasked | OpenCoded | Input | Open | Resume | Check | Deliver
+AnyStep = Kernel | OpenMasked | OpenCoded | OpenWeight | Input | Open | Resume | Check | Deliver
 """What a step of a plan can be: a kernel, or what moves values in and out."""
 
 
@@ -208,6 +209,16 @@ class PlanOps(ProtocolOps[AnySpec]):
         bits = self.frac_bits if frac_bits is None else frac_bits
         spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         return self._cache.find(name, spec, owner_role(self._roles, owner))
+
+    def open_weight(
+        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+    ) -> AnySpec:
+        """Write down that an input is opened under a mask."""
+        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        step = OpenWeight(owner, name, spec)
+        opening = step.out(len(self._steps), self._roles)
+        self._write(step, ())
+        return opening
 
     def open_coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> AnySpec:
         """Write down that a matrix is opened under a mask."""

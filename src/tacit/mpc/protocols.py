@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from math import log2
 from typing import Any
 
@@ -118,6 +119,8 @@ _TWO_ALONE = (
 )
 
 
+# Kernels with curves are made once: their tables are laid out once, on whatever device.
+@cache
 def _sealed_function(
     name: str, frac_bits: int, bound: float, drop: int = 0, gain: float = 1.0
 ) -> Piecewise:
@@ -126,6 +129,12 @@ def _sealed_function(
     return Piecewise(name, (curve_of(name, frac_bits, bound),), drop)
 
 
+@cache
+def _function_of_many(name: str, frac_bits: int, bound: float) -> Piecewise:
+    return Piecewise(name, (curve_of(name, frac_bits, bound, is_many=True),))
+
+
+@cache
 def _flagged(name: str, frac_bits: int, bound: float, drop: int, gain: float) -> Piecewise:
     """Make a function with a pole, and beside it 1 where its argument is too small for it."""
     curve = decline_curve(name, frac_bits, bound, gain)
@@ -134,11 +143,13 @@ def _flagged(name: str, frac_bits: int, bound: float, drop: int, gain: float) ->
     return Piecewise(name, (curve, flag), drop)
 
 
+@cache
 def _reached() -> Kernel:
     """Tell whole numbers of at least one from zero."""
     return Piecewise("reached", (Curve((1,), ((0,), (1,)), 0, 1.0, (0,)),))
 
 
+@cache
 def _saturate(frac_bits: int, bound: float, step: float, drop: int) -> Piecewise:
     """Keep numbers near ±bound at most, in pieces that hold one step below their breakpoints."""
     edge, slack = round(bound * 2**frac_bits), round(log2(step * 2**frac_bits))
@@ -304,6 +315,7 @@ PROTOCOLS: Mapping[str, MpcProtocol] = {
         kernels={
             **_ARITHMETIC,
             "elementwise": _sealed_function,
+            "elementwise_many": _function_of_many,
             "flagged": _flagged,
             "count_reaching": CountReaching,
             "exponents": _sealed_exponents,

@@ -5,6 +5,7 @@ draws what it can from its own, and the dealer sends the second party only the c
 makes both parts fit. Dealer and parties run the same functions, so that they cannot drift apart.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product as iterproduct
 from math import prod
@@ -17,7 +18,7 @@ from tacit import ring
 from tacit.mpc.narrow import WORD_BYTES, cut, uncut
 from tacit.mpc.products import Product
 from tacit.mpc.share import WORD_BITS, Mask, Party, SharePair
-from tacit.ring import Prg
+from tacit.ring import Factor, Prg
 
 Parts = tuple[Tensor, ...]
 
@@ -70,6 +71,12 @@ class OpeningMask:
         """Return nothing."""
         return ()
 
+    def panels(self, prg: Prg, nbytes: int) -> Iterator[Tensor]:
+        """Draw the mask of its holder in panels of rows, of at most so many bytes."""
+        prg = prg.fork(f"mask {self.place}")
+        for rows in ring.panel_rows(self.shape, nbytes):
+            yield prg.words((rows, *self.shape[1:]))
+
     def _draw(self, prg: Prg) -> Tensor:
         return prg.fork(f"mask {self.place}").words(self.shape)
 
@@ -117,6 +124,20 @@ class OpeningTriple:
         )
         pairs = zip(lefts, rights, strict=True) if self.is_square else iterproduct(lefts, rights)
         return (torch.stack([self.product.multiply(x, y) for x, y in pairs]).sub_(first[0]),)
+
+    def correct_panels(self, first: Parts, left: SharePair, right: Iterable[Tensor]) -> Parts:
+        """Do as `correct`, for a matrix of its holder whose mask comes in panels of rows."""
+        assert self.right.holder is not None  # noqa: S101 - the dealer has looked
+        a = _total(_without(left, self.right.holder))
+        if a is None:
+            return (-first[0],)
+        return (ring.multiply_panels(a, right, self.right.shape[1]).sub_(first[0]),)
+
+    def correct_factor(self, first: Parts, left: SharePair, right: Factor) -> Parts:
+        """Do as `correct`, for a matrix of its holder whose mask is prepared for an accelerator."""
+        assert self.right.holder is not None  # noqa: S101 - the dealer has looked
+        a = _total(_without(left, self.right.holder))
+        return (-first[0] if a is None else ring.matmul(a, right).sub_(first[0]),)
 
     @property
     def is_square(self) -> bool:

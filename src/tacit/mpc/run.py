@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -20,7 +19,7 @@ from tacit.mpc.contract import Attended, Channel, takes_role
 from tacit.mpc.dealer import FromDealer, Pace, Supply, deal
 from tacit.mpc.joint.supply import JointSupply
 from tacit.mpc.narrow import WORD_BYTES
-from tacit.mpc.offline import agree_on_material, open_material
+from tacit.mpc.offline import Material
 from tacit.mpc.plan import (
     Plan,
     Step,
@@ -44,7 +43,7 @@ def compute(
     *,
     inputs: Mapping[str, Given],
     device: torch.device | str = "cpu",
-    material: Path | None = None,
+    material: Material | None = None,
     kept: Mapping[str, AnyShare] | None = None,
     cache: OpeningCache | None = None,
     is_agreed: bool = False,
@@ -59,7 +58,7 @@ def compute(
         program: a function of ops, the one that was planned.
         inputs: my inputs, by name; or what makes one of all that was opened to me in this run.
         device: where my shares live and are computed on; the result does not depend on it.
-        material: my file of `prepare_material`, instead of a dealer in the session.
+        material: my file of what was dealt before, instead of a dealer in the session.
         kept: my shares of what earlier runs left, by name.
         cache: what earlier runs have opened under masks, as it was given to `make_plan`.
         is_agreed: whether everyone has compared this plan before, so that it need not be again.
@@ -103,24 +102,26 @@ def compute(
 
 @contextmanager
 def _supply(
-    session: Session, plan: Plan, *, run: int, material: Path | None, device: torch.device
+    session: Session, plan: Plan, *, run: int, material: Material | None, device: torch.device
 ) -> Iterator[Supply]:
     """Take randomness from the dealer in the session, from a file, or make it together."""
-    is_first = session.me == plan.roles.first
+    is_first, protocol = session.me == plan.roles.first, find_protocol(plan.protocol)
+    if material is not None and (protocol.helper_is_online or protocol.is_checked):
+        raise ConfigError(
+            f"{plan.protocol} needs its dealer in the session: leave {material.path} out"
+        )
     if not plan.roles.dealer:
         if material is not None:
             raise ConfigError(
-                f"protocol {plan.protocol!r} has no dealer who could have made {material}; leave "
-                "the file out"
+                f"protocol {plan.protocol!r} has no dealer who could have made {material.path}; "
+                "leave the file out"
             )
         yield JointSupply(session, plan, run=run, device=device)
     elif material is None:
         source = FromDealer(session, plan.roles.dealer, run)
         yield Supply(source, plan, is_first=is_first, device=device)
     else:
-        with open_material(material, plan, me=session.me) as file:
-            agree_on_material(session, plan, file)
-            yield Supply(file, plan, is_first=is_first, device=device)
+        yield Supply(material.run(run), plan, is_first=is_first, device=device)
 
 
 @keyword_renamed("shelf", "cache")

@@ -1,7 +1,6 @@
 """Operations on one party's shares, along the plan that all have agreed on."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,6 +9,7 @@ from tacit.errors import DisagreementError, InputError
 from tacit.mpc.additive2.coded import Codes, OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
+from tacit.mpc.additive2.weights import OpenWeight, Words
 from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
@@ -20,6 +20,7 @@ from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
 from tacit.mpc.contract import Channel, HandsOver, Kernel
+from tacit.mpc.interpreter import Scope
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.plan import (
@@ -27,15 +28,14 @@ from tacit.mpc.plan import (
     Plan,
     owner_role,
 )
-from tacit.mpc.primitives import Scope
 from tacit.mpc.protocols import find_protocol
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, Party, Share, Spec, View
 from tacit.party import Session
 from tacit.result import Phase
 
-Given = Tensor | Codes | Callable[[tuple[Tensor, ...]], Tensor]
-"""An input, its codes, or what makes it of all that was opened to its owner in the run so far."""
+Given = Tensor | Codes | Words | Callable[[tuple[Tensor, ...]], Tensor]
+"""An input, its codes or words, or what makes it of all that was opened to its owner so far."""
 
 
 class SecretOps(ProtocolOps[AnyShare]):
@@ -56,7 +56,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         told: Mapping[str, Tensor],
     ) -> None:
         self._kept = kept
-        self._told = told
+        self._told = {name: words.to(device) for name, words in told.items()}
         self.notes = Memo()
         self.scope = Scope()
         self.protocol = find_protocol(plan.protocol)
@@ -184,12 +184,6 @@ class SecretOps(ProtocolOps[AnyShare]):
         assert isinstance(opening, MaskedOpening)  # noqa: S101 - `open_masked` gave it
         self.kept_openings[name] = opening
 
-    def keep_slim(self, name: str) -> None:
-        """Keep of my own input no more than its words."""
-        kept = self.kept_openings.get(name)
-        if kept is not None and kept.clear is not None:
-            self.kept_openings[name] = replace(kept, opened=kept.clear, mask_share=None)
-
     def open_masked(
         self,
         values: tuple[AnyShare, ...],
@@ -226,6 +220,19 @@ class SecretOps(ProtocolOps[AnyShare]):
         spec = Spec.of(shape=shape, frac_bits=bits, bound=bound)
         known = self._cache.find(name, spec, owner_role(self._plan.roles, owner))
         return None if known is None else self._cache.opening(name)
+
+    def open_weight(
+        self, name: str, *, owner: str, shape: tuple[int, ...], bound: float
+    ) -> AnyShare:
+        """Open an input under a mask, if it is mine, or take what was opened."""
+        spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
+        step = OpenWeight(owner, name, spec)
+        channel = self._next(step, ())
+        given = self._inputs.get(name) if owner == channel.me else None
+        if not isinstance(given, Words):
+            given = made(given, self._opened)
+        prg, on = self._supply.stream(channel.step), self._cache.weights_on
+        return step.run(channel, prg, given, on=on)
 
     def open_coded(self, name: str, *, owner: str, shape: tuple[int, int]) -> AnyShare:
         """Open a matrix under a mask, if it is mine, or take what was opened."""
@@ -311,4 +318,6 @@ def made(given: Given | None, opened: list[Tensor]) -> Tensor | None:
     """Make an input that depends on what was opened to its owner before."""
     if isinstance(given, Codes):
         raise InputError("codes are brought in by `ops.coded`, got them for `ops.input`")
+    if isinstance(given, Words):
+        raise InputError("words are brought in by `ops.weight`, got them for `ops.input`")
     return given(tuple(opened)) if callable(given) else given

@@ -9,6 +9,7 @@ from typing import Literal, NoReturn
 from torch import Tensor
 
 from tacit.errors import RangeError
+from tacit.ring import Factor
 
 WORD_BITS = 64
 SPARE_BITS = 2
@@ -132,6 +133,8 @@ class Mask:
     behind: str = ""
     length: int = 0
     dim: int = 0
+    is_weight: bool = False
+    """Whether it masks a weight, which stands on the right of products and nowhere else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,6 +243,8 @@ class MaskedOpening(_Secret):
         clear: x itself, if I am the holder of a, whose own input x is.
         spec: the public facts.
         top: of a rescaled opening, where the unsigned reading of the mask holds; public.
+        factor: of a weight on an accelerator, what I multiply with, prepared for it; ``opened`` is
+            then empty.
 
     Guarantee: a is uniform and masks x alone, so x - a says nothing about x, however often it is
     used; see `tacit.mpc.additive2.opening`.
@@ -250,6 +255,7 @@ class MaskedOpening(_Secret):
     clear: Tensor | None
     spec: OpeningSpec
     top: Tensor | None = None
+    factor: Factor | None = None
 
     def __repr__(self) -> str:
         return f"MaskedOpening(shape={self.spec.shape}, frac_bits={self.spec.frac_bits})"

@@ -2,6 +2,7 @@
 
 from tacit.party.apart import run_processes
 from tacit.party.child_parties import Companions, companions
+from tacit.party.collecting import without_collections
 from tacit.party.enclave import (
     Enclave,
     SimulatedEnclave,
@@ -60,4 +61,5 @@ __all__ = [
     "supervise",
     "unseal_file",
     "watch_parent",
+    "without_collections",
 ]

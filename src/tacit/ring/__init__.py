@@ -17,6 +17,13 @@ from tacit.ring.bits import (
 from tacit.ring.check import SOUNDNESS_BITS, FixedCheck, is_product
 from tacit.ring.convolution import conv1d, conv2d
 from tacit.ring.fixed import MAX_FRAC_BITS, decode, encode
+from tacit.ring.narrow import (
+    PANEL_BYTES,
+    encode_narrow,
+    multiply_panels,
+    narrowed,
+    panel_rows,
+)
 from tacit.ring.prg import KEY_BYTES, Prg
 from tacit.ring.product import Factor, accumulate, matmul, prepare
 from tacit.ring.sampling import discrete_gaussian, discrete_laplace
@@ -25,6 +32,7 @@ from tacit.ring.wire import WIRE_DTYPES, from_bytes, to_bytes, wire_dtype
 __all__ = [
     "KEY_BYTES",
     "MAX_FRAC_BITS",
+    "PANEL_BYTES",
     "SOUNDNESS_BITS",
     "WIRE_DTYPES",
     "Factor",
@@ -37,12 +45,16 @@ __all__ = [
     "discrete_gaussian",
     "discrete_laplace",
     "encode",
+    "encode_narrow",
     "from_bytes",
     "from_planes",
     "is_product",
     "less_unsigned",
     "matmul",
+    "multiply_panels",
+    "narrowed",
     "pack_bits",
+    "panel_rows",
     "parity",
     "popcount",
     "prepare",

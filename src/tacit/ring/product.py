@@ -19,6 +19,7 @@ from tacit.ring.digits import (
     multiply_int8_stacked,
     split_int8,
 )
+from tacit.ring.narrow import NARROW, multiply_narrow
 
 Kernel = Literal["int8", "stacked", "fused", "float64"]
 """How a product is computed on CUDA; all are exact, they differ in speed."""
@@ -30,6 +31,7 @@ _FEW = 4  # rows up to here are multiplied one by one
 # Where one kernel overtakes another on an H200; `benchmarks/ring.py` measures them all.
 _STACKED_ROWS = 96
 _INT8_WORK = 2**29
+_SMALL_WORK = 2**21  # multiplications that take less time than launching the kernels of digits
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +40,7 @@ class Factor:
 
     Attributes:
         shape: (k, n) of the matrix.
-        words: the matrix itself, where the CPU multiplies.
+        words: the matrix itself, where the CPU multiplies; it may be narrow.
         planes: its balanced base-256 digits, int8 of shape (n, digits, padded k), highest digit
             first, where CUDA multiplies. Small entries need few digits: one byte each.
     """
@@ -56,19 +58,23 @@ def prepare(matrix: Tensor) -> Factor:
     """Prepare a (k, n) matrix, such as a layer's weights, to be the right operand of many products.
 
     On CUDA its entries are measured and split into as few int8 digits as hold them all: two where
-    every entry is at most 32639 in magnitude, eight for uniform words.
+    every entry is at most 32639 in magnitude, eight for uniform words. Rows in host memory are
+    brought there, and their products back. On the CPU it stays as
+    it is: what `narrowed` gave is multiplied panel by panel.
     """
-    _check_words(matrix)
+    _check_words(matrix, may_be_narrow=True)
     if matrix.dim() != 2:
         raise DataError(f"only a matrix can be prepared, got shape {tuple(matrix.shape)}")
     shape = (matrix.shape[0], matrix.shape[1])
     if matrix.device.type == "cpu":
         return Factor(shape, matrix, None)
-    return Factor(shape, None, _reversed_planes(matrix, _digits_of(matrix)))
+    return Factor(shape, None, _reversed_planes(matrix.long(), _digits_of(matrix)))
 
 
 def matmul(left: Tensor, right: Tensor | Factor) -> Tensor:
     """Multiply words modulo 2^64, with the shapes and broadcasting of `torch.matmul`.
+
+    The right operand may be narrow, see `narrowed`.
 
     Guarantee: exact on every device.
     Cost: 0 rounds, 0 bits.
@@ -76,7 +82,7 @@ def matmul(left: Tensor, right: Tensor | Factor) -> Tensor:
     _check_words(left)
     if isinstance(right, Factor):
         return _matmul_prepared(left, right)
-    _check_words(right)
+    _check_words(right, may_be_narrow=True)
     if left.dim() == 0 or right.dim() == 0 or left.shape[-1] != right.shape[-2 % right.dim()]:
         raise DataError(
             f"cannot multiply shapes {tuple(left.shape)} and {tuple(right.shape)}: the last extent "
@@ -84,6 +90,8 @@ def matmul(left: Tensor, right: Tensor | Factor) -> Tensor:
         )
     a = left.unsqueeze(0) if left.dim() == 1 else left
     b = right.unsqueeze(1) if right.dim() == 1 else right
+    if b.dtype != torch.int64 and (b.dim() > 2 or b.device.type != "cpu"):
+        b = b.long()
     out = _matmul_cpu(a, b) if left.device.type == "cpu" else _matmul_cuda(a, b)
     if left.dim() == 1:
         out = out.squeeze(-2)
@@ -139,17 +147,21 @@ def _matmul_prepared(left: Tensor, right: Factor) -> Tensor:
     if left.dim() == 0 or left.shape[-1] != k:
         raise DataError(f"cannot multiply shape {tuple(left.shape)} by a Factor of {right.shape}")
     rows = _as_rows(left)
+    if right.planes is not None:
+        rows = rows.to(right.planes.device)
     if right.words is not None:
         out = _product_cpu(rows, right.words)
     elif rows.numel() == 0 or columns == 0:
         out = rows.new_zeros((rows.shape[0], columns))
     else:
         out = multiply_with(choose(rows.shape[0], k, columns, is_prepared=True), rows, right)
-    return out.view(*left.shape[:-1], columns)
+    return out.to(left.device).view(*left.shape[:-1], columns)
 
 
 def _matmul_cuda(left: Tensor, right: Tensor) -> Tensor:
     m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
+    if max(left.numel() * n, right.numel() * m) <= _SMALL_WORK:
+        return (left.unsqueeze(-1) * right.unsqueeze(-3)).sum(-2)
     if right.dim() == 2:
         rows = _as_rows(left)
         out = multiply_with(choose(rows.shape[0], k, n, is_prepared=False), rows, right)
@@ -188,6 +200,8 @@ def _product_cpu(left: Tensor, right: Tensor) -> Tensor:
     seventeen times slower: for those, transpose the product, or go row by row.
     """
     m, n = left.shape[0], right.shape[1]
+    if right.dtype != torch.int64:
+        return multiply_narrow(left, right)
     if min(m, n) >= _THIN:
         return torch.mm(left, right)
     if n < m:
@@ -218,6 +232,6 @@ def _digits_of(matrix: Tensor) -> int:
     return digits_needed(max(-int(low), int(high)))
 
 
-def _check_words(words: Tensor) -> None:
-    if words.dtype != torch.int64:
+def _check_words(words: Tensor, *, may_be_narrow: bool = False) -> None:
+    if words.dtype != torch.int64 and not (may_be_narrow and words.dtype in NARROW):
         raise DataError(f"ring words must be int64, got dtype {words.dtype}; encode them first")

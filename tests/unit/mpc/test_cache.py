@@ -4,7 +4,7 @@ import torch
 from harness import ALICE, BOB, MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import ConfigError, DataError
-from tacit.mpc import PROTOCOLS, OpeningCache, Share, compute, make_plan, prepare_material, serve
+from tacit.mpc import PROTOCOLS, OpeningCache, Share, compute, make_plan, serve
 from tacit.mpc.share import Spec
 from tacit.party import run_threads
 
@@ -83,14 +83,6 @@ def test_a_cache_belongs_to_one_session():
     run_threads(dict.fromkeys(PARTIES, party), MEETING)
     with pytest.raises(ConfigError, match="one session"):
         run_threads(dict.fromkeys(PARTIES, party), MEETING)
-
-
-@pytest.mark.filterwarnings("ignore:prepare_material goes:DeprecationWarning")
-def test_files_cannot_hold_material_for_masks_of_a_session(tmp_path):
-    _, plans = ask(inputs(), runs=2)
-    with pytest.raises(ConfigError, match="earlier run"):
-        prepare_material(plans[ALICE][1], tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_shares_that_were_kept_are_opened_in_the_first_run_only_and_watched():

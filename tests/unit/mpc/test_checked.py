@@ -5,7 +5,7 @@ import torch
 
 from harness import ALICE, BOB, CAROL, MEETING, ROLES, simulate
 from tacit.errors import CheatingError, ConfigError, InputError, PartyError
-from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, prepare_material, serve
+from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, serve
 from tacit.mpc.checked import boundary, proofs, wide
 from tacit.mpc.checked.check import TwoWords
 from tacit.mpc.checked.tags import KEY, MINE, TAG, Item, Tagged, draw_keys
@@ -206,12 +206,6 @@ def test_what_has_no_tags_is_refused_when_planned():
         )
     with pytest.raises(ConfigError, match="goes with no other protocol"):
         find_protocol("checked; activations: permuted3")
-    plan = make_plan(lambda ops: None, find_protocol("checked"), ROLES, frac_bits=16)
-    with (
-        pytest.raises(ConfigError, match="with tags"),
-        pytest.warns(DeprecationWarning, match="prepare_material"),
-    ):
-        prepare_material(plan, None)
 
 
 def test_the_claims_name_the_honest_dealer_first():

@@ -245,13 +245,31 @@ def test_a_worker_that_breaks_is_named_and_its_words_are_not_repeated():
 
 
 def test_nothing_is_given_to_a_worker_that_is_not_faster():
-    class Slow(Liar):
-        def multiply(self, left, right, kept=0):
-            for _ in range(3):
-                found = ring.matmul(left, right)
-            return found
+    class Clock:
+        """A second passes at every look; what a worker takes beyond it comes on top."""
 
-    assert break_even(Slow(None), Prg(bytes(16)), sides=(64, 128)) == MOST_PRODUCTS
+        now = 0.0
+
+        def __call__(self):
+            self.now += 1
+            return self.now
+
+    class Timed(Liar):
+        def __init__(self, clock, taken):
+            super().__init__(None)
+            self.clock, self.taken = clock, taken
+
+        def multiply(self, left, right, kept=0):
+            self.clock.now += self.taken(len(left))
+            return ring.matmul(left, right)
+
+    def measured(taken):
+        clock = Clock()
+        return break_even(Timed(clock, taken), Prg(bytes(16)), sides=(64, 128), clock=clock)
+
+    assert measured(lambda side: 0.5) == MOST_PRODUCTS
+    assert measured(lambda side: -0.5) == 64**3
+    assert measured(lambda side: 0.5 if side == 64 else -0.5) == 128**3
     small = Outsourcing(Liar(torch.zeros_like), Prg(bytes(16)), least_terms=MOST_PRODUCTS)
     left = Prg(bytes(16)).words((4, 4))
     assert torch.equal(small.matmul(left, left), ring.matmul(left, left))

@@ -6,6 +6,7 @@ import torch
 from harness import ALICE, BOB, MEETING, PARTIES, ROLES, simulate
 from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.mpc import PROTOCOLS, Roles, compute, make_plan, serve
+from tacit.mpc.functions_attention import Watch
 from tacit.party import run_threads
 
 
@@ -101,3 +102,14 @@ def test_parties_that_run_different_programs_stop_before_computing():
 
     with pytest.raises(DisagreementError, match="another plan"):
         run_threads(dict.fromkeys(PARTIES, party), MEETING)
+
+
+def test_counts_of_very_many_rows_have_room():
+    """28 layers of 32 heads with 64 tokens each have 57,344 rows of scores."""
+
+    def program(ops):
+        short = ops.input("short", owner=ALICE, shape=(3648,), bound=1.0, frac_bits=48)
+        loud = ops.input("loud", owner=ALICE, shape=(57344,), bound=1.0, frac_bits=0)
+        return ops.out_of_range(Watch(short=[short], loud=[loud]))
+
+    assert make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16).cost.online_rounds == 1

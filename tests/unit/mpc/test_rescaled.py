@@ -6,7 +6,7 @@ import torch
 from harness import ALICE, BOB, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.functions_attention import saturated
+from tacit.mpc.functions_attention import Watch, saturated
 
 ULP = 2.0**-16
 GENERATOR = torch.Generator().manual_seed(5)
@@ -109,18 +109,37 @@ def test_numbers_saturate_and_are_whole_within():
     assert rounds == 4
 
 
+@pytest.mark.parametrize("is_watched", [False, True])
 @pytest.mark.parametrize("length", [1, 5, 70])
-def test_attention_is_a_softmax_over_what_is_seen(length):
-    x, y = draw(6, 8, size=3.0), draw(length, 8, size=3.0)
+def test_attention_is_a_softmax_over_what_is_seen(length, is_watched):
+    # Scores that nobody watches may be of any size; those that are watched reach 33 here.
+    size = 3.0 if is_watched else 8.0
+    x, y = draw(6, 8, size=size), draw(length, 8, size=size)
     seen = torch.ones(6, length, dtype=torch.bool)
     seen[0, 1:] = False
 
     def program(ops, a, b):
         scores = ops.matmul_within(a, ops.transpose(b, 0, 1), bound=512.0)
-        return ops.attention(scores, seen)
+        return ops.attention(scores, seen, watch=Watch() if is_watched else None)
 
     got, _ = asked(program, x, y)
     wanted = (x @ y.T).masked_fill(~seen, -1e9).softmax(-1)
+    assert (got - wanted).abs().max() < 2e-3
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-2, 64.0])
+@pytest.mark.parametrize("size", [1e-4, 1e-2, 1.0])
+def test_rows_that_are_short_beside_eps_do_not_wrap_around(size, eps):
+    x, y = draw(4, 24, size=8.0), torch.full((4, 1), size).double()
+    y = (y / ULP).round() * ULP
+    largest = float((x * y).square().mean(-1).max())
+
+    def program(ops, a, b):
+        return ops.norm_within(ops.mul(a, b), eps=eps, largest_mean=largest, centred=False)
+
+    got, _ = asked(program, x, y)
+    rows = x * y
+    wanted = rows / (rows.square().mean(-1, keepdim=True) + eps).sqrt()
     assert (got - wanted).abs().max() < 2e-3
 
 

@@ -5,7 +5,7 @@ breakpoints a function is replaced by its asymptote, so that nothing is nonsense
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from math import ceil, comb, erf, exp, floor, log, log1p, log2, sqrt
@@ -34,6 +34,8 @@ class Outline:
         above: likewise.
         error: how far a piece may be off; breakpoints are placed by it.
         is_smooth: whether pieces may reach beyond the ends.
+        is_right_at_zero: whether the value at 0, where many inputs lie, is right to its last place.
+        degree: of the pieces.
     """
 
     inside: Function
@@ -43,6 +45,8 @@ class Outline:
     above: tuple[float, ...]
     error: float = 5e-4
     is_smooth: bool = True
+    is_right_at_zero: bool = False
+    degree: int = 2
 
 
 def _even(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -66,7 +70,7 @@ def _fit(outline: Outline) -> tuple[float, ...]:
     edges = [outline.low]
     while edges[-1] < outline.high:
         left, width = edges[-1], outline.high - edges[-1]
-        while _off(outline.inside, left, left + width) > outline.error:
+        while _off(outline, left, left + width) > outline.error:
             width *= 0.97
         edges.append(left + width)
     return tuple(edges)
@@ -94,34 +98,32 @@ def _fit_on_grid(outline: Outline, step: float) -> tuple[float, ...] | None:
     edges, high = [step * floor(outline.low / step)], outline.high + step
     while edges[-1] < high:
         left, width = edges[-1], step
-        if _off(outline.inside, left - step, left + width) > outline.error:
+        if _off(outline, left - step, left + width) > outline.error:
             return None
         while (
-            left + width < high
-            and _off(outline.inside, left - step, left + width + step) <= outline.error
+            left + width < high and _off(outline, left - step, left + width + step) <= outline.error
         ):
             width += step
         edges.append(left + width)
     return tuple(edges)
 
 
-def _off(function: Function, low: float, high: float) -> float:
-    """Measure how far a parabola through Chebyshev points is from a function on an interval."""
+def _off(outline: Outline, low: float, high: float) -> float:
+    """Measure how far a piece through Chebyshev points is from a function on an interval."""
+    function, degree = outline.inside, outline.degree
     middle, reach = (low + high) / 2, (high - low) / 2
-    at = middle + reach * np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
-    fitted = np.polynomial.polynomial.polyfit(at, [function(float(x)) for x in at], DEGREE)
+    at = middle + reach * np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
+    fitted = np.polynomial.polynomial.polyfit(at, [function(float(x)) for x in at], degree)
     probe = np.linspace(low, high, 33)
     true = np.array([function(float(x)) for x in probe])
     return float(np.abs(np.polynomial.polynomial.polyval(probe, fitted) - true).max())
 
 
-DEGREE = 2
-
 OUTLINES: dict[str, Outline] = {
     "relu": Outline(lambda x: x, 0.0, 0.0, (0.0,), (0.0, 1.0)),
     "abs": Outline(abs, 0.0, 0.0, (0.0, -1.0), (0.0, 1.0)),
     "step": Outline(lambda x: x, 0.0, 0.0, (0.0,), (1.0,)),
-    "sigmoid": Outline(_sigmoid, -7.5, 7.5, (0.0,), (1.0,)),
+    "sigmoid": Outline(_sigmoid, -7.5, 7.5, (0.0,), (1.0,), is_right_at_zero=True),
     "tanh": Outline(np.tanh, -4.0, 4.0, (-1.0,), (1.0,)),
     "erf": Outline(erf, -2.75, 2.75, (-1.0,), (1.0,)),
     "gelu": Outline(_gelu, -3.75, 3.75, (0.0,), (0.0, 1.0)),
@@ -132,16 +134,31 @@ OUTLINES: dict[str, Outline] = {
 }
 
 
+CUT_FOR_MANY = {
+    # Cubics need half as many breakpoints, and leave more digits to truncate.
+    "exp": replace(OUTLINES["exp"], degree=3),
+    "gelu": replace(OUTLINES["gelu"], is_smooth=False),
+    "silu": replace(OUTLINES["silu"], is_smooth=False),
+}
+"""How to cut a function of so many numbers that the dealer's bytes cost more than rounds."""
+LEAST_BITS = 8
+"""Fewer fraction bits than these of the highest coefficient would show."""
+
+
 @cache
-def curve_of(name: str, frac_bits: int, bound: float) -> Curve:
+def curve_of(name: str, frac_bits: int, bound: float, *, is_many: bool = False) -> Curve:
     """Cut a function into pieces for inputs of that precision and size."""
     outline = OUTLINES[name]
     largest = ELEMENTWISE[name].largest(bound)
     if outline.low == outline.high:
         return _exact(outline, frac_bits, largest)
-    # Values need room above the point; coefficients of x² need what is left below it.
-    value_bits = min(3 * frac_bits, HEADROOM_BITS - 3 - max(0, ceil(log2(max(largest, 1.0)))))
-    if value_bits - DEGREE * frac_bits < 8:
+    # Values need room above the point; the highest coefficients need what is left below it.
+    room = HEADROOM_BITS - 3 - max(0, ceil(log2(max(largest, 1.0))))
+    other = CUT_FOR_MANY.get(name, outline) if is_many else outline
+    if room - other.degree * frac_bits >= LEAST_BITS:
+        outline = other
+    value_bits = min((outline.degree + 1) * frac_bits, room)
+    if value_bits - outline.degree * frac_bits < LEAST_BITS:
         raise RangeError(
             f"{name} of values up to ±{bound:g} with {frac_bits} fraction bits does not fit a "
             "word; lower frac_bits or the bounds of the inputs"
@@ -156,10 +173,11 @@ def cut_outline(
     gridded = _fit_on_some_grid(outline, bound, 2.0**-frac_bits) if outline.is_smooth else None
     step, edges = gridded or (0.0, _fit(outline))
     pieces = [_polynomial(outline.below, frac_bits, value_bits)]
-    pieces += [
-        interpolate(outline.inside, low - step, high, frac_bits, value_bits)
-        for low, high in pairwise(edges)
-    ]
+    for low, high in pairwise(edges):
+        holds_zero = outline.is_right_at_zero and low - step <= 0 <= high
+        fit = fit_through_zero if holds_zero else interpolate
+        ends = low - step, high, frac_bits, value_bits
+        pieces.append(fit(outline.inside, *ends, degree=outline.degree))
     pieces.append(_polynomial(outline.above, frac_bits, value_bits))
     breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
     slack = (round(log2(step * 2**frac_bits)),) * len(breaks) if step else ()
@@ -198,7 +216,7 @@ def interpolate(
     frac_bits: int,
     value_bits: int,
     *,
-    degree: int = DEGREE,
+    degree: int = 2,
 ) -> tuple[int, ...]:
     """Interpolate at Chebyshev points, in powers of the distance from a centre of the ring."""
     centre = round((low + high) / 2 * 2**frac_bits)
@@ -207,6 +225,30 @@ def interpolate(
     values = [function(float(x)) for x in at]
     fitted = np.polynomial.polynomial.polyfit(at - middle, values, degree)
     return _around(centre, _polynomial(fitted.tolist(), frac_bits, value_bits))
+
+
+def fit_through_zero(
+    function: Function,
+    low: float,
+    high: float,
+    frac_bits: int,
+    value_bits: int,
+    *,
+    degree: int,
+) -> tuple[int, ...]:
+    """Find the polynomial that is off least on an interval among those that are right at 0.
+
+    Least squares, whose weights grow where it is off most (Lawson's iteration).
+    """
+    at = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (np.arange(64) + 0.5) / 64)
+    wanted = np.array([function(float(x)) for x in at]) - function(0.0)
+    powers, weights = np.stack([at**i for i in range(1, degree + 1)], axis=1), np.full(64, 1 / 64)
+    for _ in range(50):
+        root = np.sqrt(weights)
+        found = np.linalg.lstsq(powers * root[:, None], wanted * root, rcond=None)[0]
+        weights *= np.abs(powers @ found - wanted)
+        weights /= weights.sum()
+    return _polynomial((function(0.0), *found.tolist()), frac_bits, value_bits)
 
 
 def powers_of_two(

@@ -1,8 +1,10 @@
 """Operations with public positions: joining, picking, windows. Nothing is sent, nothing leaks."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mpc import shapes
@@ -76,8 +78,14 @@ class Take:
         if isinstance(self.positions, range) and self.positions.step == 1 and self.positions:
             words = x.words.narrow(self.dim, self.positions.start, len(self.positions))
             return Share(words, out)
-        at = torch.tensor(self.positions, dtype=torch.int64, device=x.words.device)
+        at = _places(tuple(self.positions), x.words.device)
         return Share(x.words.index_select(self.dim, at), out)
+
+
+@lru_cache(maxsize=256)
+def _places(positions: tuple[int, ...], device: torch.device) -> Tensor:
+    """Lay positions out where they are read, once: a copy to an accelerator is a wait."""
+    return torch.tensor(positions, dtype=torch.int64, device=device)
 
 
 @dataclass(frozen=True)

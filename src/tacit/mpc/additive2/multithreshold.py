@@ -119,18 +119,26 @@ class MultiThreshold:
 
     def _compare(self, apart: Tensor, steps: Tensor, band: Band) -> tuple[Tensor, Tensor]:
         """Look shares of g = [c < r] and p = [c == r] up, each (blocks, thresholds, words)."""
-        widths = self.blocks.widths()[band.skipped :]
-        numbers = torch.arange(band.skipped, band.skipped + len(widths), device=apart.device)
-        digits = apart >> (numbers * self.blocks.width)[:, None, None]
-        digits &= torch.tensor([(1 << width) - 1 for width in widths], device=apart.device)[
-            :, None, None
-        ]
-        rows = digits.add_((numbers * ((1 << self.blocks.width) + 1))[:, None, None])
+        shifts, masks, first = _digit_tables(self.blocks, band.skipped, apart.device)
+        rows = (apart >> shifts).bitwise_and_(masks).add_(first)
         at = rows.mul_(self.elements).add_(torch.arange(self.elements, device=apart.device))
         at_least = steps.take(at)
         less = steps.take(at.add_(self.elements))
         g, p = packed_rows(torch.stack((less, at_least.bitwise_xor_(less))), self.words)
         return g, p
+
+
+@lru_cache(maxsize=256)
+def _digit_tables(
+    blocks: Blocks, skipped: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Say of every block how far to shift, which bits to keep, and where its steps begin."""
+    widths = blocks.widths()[skipped:]
+    numbers = torch.arange(skipped, skipped + len(widths))
+    masks = torch.tensor([(1 << width) - 1 for width in widths])
+    tables = (numbers * blocks.width, masks, numbers * ((1 << blocks.width) + 1))
+    shifts, masks, first = (one[:, None, None].to(device) for one in tables)
+    return shifts, masks, first
 
 
 @lru_cache(maxsize=256)

@@ -52,9 +52,33 @@ class Curve:
         return max(len(piece) for piece in self.pieces) - 1
 
     @cached_property
-    def edges(self) -> Tensor:
+    def height(self) -> int:
+        """Return the largest power that any piece has; the degree may be counted higher."""
+        return max(j for piece in self.pieces for j, a in enumerate(piece) if a or not j)
+
+    def edges(self, device: torch.device) -> Tensor:
         """Return the breakpoints."""
-        return torch.tensor(self.breaks)
+        return self._on(device)[0]
+
+    def steps(self, device: torch.device) -> Tensor:
+        """Return how the coefficients change at each breakpoint, (degree + 1, breaks)."""
+        return self._on(device)[1]
+
+    def base(self, device: torch.device) -> Tensor:
+        """Return the coefficients of the lowest piece, (degree + 1, 1)."""
+        return self._on(device)[2]
+
+    @cached_property
+    def _laid_out(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor]]:
+        return {}
+
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Lay the tables out where they are read, once: a copy to an accelerator is a wait."""
+        if device not in self._laid_out:
+            tables = torch.tensor(self.breaks), self._steps(), self._base()
+            edges, steps, base = (one.to(device) for one in tables)
+            self._laid_out[device] = edges, steps, base
+        return self._laid_out[device]
 
     @cached_property
     def reach(self) -> int:
@@ -65,14 +89,16 @@ class Curve:
         slack = self.slack or (0,) * len(self.breaks)
         return max(abs(t) + (1 << m) - 1 for t, m in zip(self.breaks, slack, strict=True))
 
-    @cached_property
-    def steps(self) -> Tensor:
-        """Return how the coefficients change at each breakpoint, (degree + 1, breaks)."""
+    def _steps(self) -> Tensor:
         rows = [list(piece) + [0] * (self.degree + 1 - len(piece)) for piece in self.pieces]
         steps = [
             [_wrap(b - a) for a, b in zip(old, new, strict=True)] for old, new in pairwise(rows)
         ]
         return torch.tensor(steps).T.contiguous()
+
+    def _base(self) -> Tensor:
+        lowest = self.pieces[0]
+        return torch.tensor([[*lowest, *[0] * (self.degree + 1 - len(lowest))]]).T.contiguous()
 
 
 def _wrap(value: int) -> int:
@@ -218,7 +244,7 @@ class Piecewise:
             c = (c << (WORD_BITS - spec.ring_bits)) >> (WORD_BITS - spec.ring_bits + self.drop)
         else:
             front = c
-        breaks = self.curves[0].edges.to(c.device)
+        breaks = self.curves[0].edges(c.device)
         masked = self._comparison(spec).run(channel, c, breaks, bits, tree) ^ rho
         tau = unpacked(masked ^ channel.exchange_bits(masked, len(c)), len(c))
         results = [
@@ -264,21 +290,22 @@ def select_pieces(
     """Add up the pieces: p_0(x) + Σ_k b_k·(p_k - p_{k-1})(x), for b_k = τ_k ⊕ ρ_k and x = c - r.
 
     b_k·r^i is τ_k·r^i + (1 - 2τ_k)·ρ_k·r^i, so with the steps A of the coefficients the sum is
-    Σ_ij C(j,i)·(-1)^i·c^(j-i) · (Σ_k A_jk·τ_k · r^i + Σ_k A_jk·(1 - 2τ_k)·[ρ_k·r^i]).
+    Σ_ij C(j,i)·(-1)^i·c^(j-i) · (Σ_k A_jk·τ_k · r^i + Σ_k A_jk·(1 - 2τ_k)·[ρ_k·r^i]), for every
+    i by Horner's rule in c.
     """
-    degree = curve.degree
+    degree, height = curve.degree, curve.height
     plain = [torch.full_like(r, 1 if is_first else 0), r, *powers[: max(0, degree - 1)]]
     selected = powers[max(0, degree - 1) :].view(len(curve.breaks), degree + 1, -1)
-    steps = curve.steps.to(c.device)
-    chosen = ring.matmul(steps, tau)  # (degree + 1, n), public
+    steps, base = curve.steps(c.device)[: height + 1], curve.base(c.device)[: height + 1]
+    chosen = ring.matmul(steps, tau).add_(base)  # (height + 1, n), public
     sign = 1 - 2 * tau
     total = torch.zeros_like(r)
-    for i in range(degree + 1):
-        masked = ring.matmul(steps[i:], sign * selected[:, i])  # (degree + 1 - i, n), shared
-        power = torch.ones_like(c)
-        for j in range(i, degree + 1):
-            base = curve.pieces[0][j] if j < len(curve.pieces[0]) else 0
-            term = (chosen[j] + base) * plain[i] + masked[j - i]
-            total += term * power * (comb(j, i) * (-1) ** i)
-            power = power * c
+    for i in range(height + 1):
+        masked = ring.matmul(steps[i:], sign * selected[:, i])  # (height + 1 - i, n), shared
+        terms = torch.addcmul(masked, chosen[i:], plain[i])
+        part = terms[-1] * comb(height, i) if 0 < i < height else terms[-1]
+        for j in range(height - 1, i - 1, -1):
+            term = terms[j - i] * comb(j, i) if 0 < i < j else terms[j - i]
+            part = torch.addcmul(term, part, c)
+        total = total.sub_(part) if i % 2 else total.add_(part)
     return total

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit import ring
 from tacit.errors import InputError
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.products import Elementwise, Product
@@ -57,10 +58,14 @@ class Multiply:
         x, y = (_opening(operand) for operand in operands)
         ((c,),) = material
         c = _chosen(c, x, y)
-        terms = [
-            self.product.multiply(left, right)
-            for left, right in _pairs(x, y, is_first=channel.is_first)
-        ]
+        if y.factor is not None:
+            left = _left_of_weight(x, y, is_first=channel.is_first)
+            terms = [] if left is None else [ring.matmul(left, y.factor)]
+        else:
+            terms = [
+                self.product.multiply(left, right)
+                for left, right in _pairs(x, y, is_first=channel.is_first)
+            ]
         for term in terms:
             c = term.add_(c)
         return Share(c, self._out(x.spec, y.spec))
@@ -92,6 +97,12 @@ def _pairs(x: MaskedOpening, y: MaskedOpening, *, is_first: bool) -> list[tuple[
     a, b = x.mask_share, y.mask_share
     assert a is not None and b is not None  # noqa: S101, PT018 - nobody is the holder
     return [(x.opened, b + y.opened if is_first else b), (a, y.opened)]
+
+
+def _left_of_weight(x: MaskedOpening, y: MaskedOpening, *, is_first: bool) -> Tensor | None:
+    """Say what stands on the left of a weight that is prepared: at its owner, x less its mask."""
+    is_mine = y.spec.mask.holder == ("first" if is_first else "second")
+    return _with_mask(x) if is_mine else x.mask_share
 
 
 def _with_mask(value: MaskedOpening) -> Tensor:

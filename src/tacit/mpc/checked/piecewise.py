@@ -153,7 +153,7 @@ def _note_bits(
     proofs: Proofs = channel.proofs
     # In the keys to P0's bits P1's secret stands for a public one; a tag ignores what is public.
     ones = 0 if channel.is_first else proofs.keys.bits
-    shifted = c - curve.edges.to(c.device)[:, None]
+    shifted = c - curve.edges(c.device)[:, None]
     sides = []
     for name, one in (("tag", 0), ("key", ones)):
         levels = [tuple(getattr(item, name)[..., part] for item in level) for level in tree]
@@ -243,7 +243,7 @@ def _selected(
 
 def _coefficients(curve: Curve, c: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the public part, and factors of r^i (i > 0) and ρ·r^i; see `select_pieces`."""
-    degree, steps = curve.degree, curve.steps.to(c.device)
+    degree, steps = curve.degree, curve.steps(c.device)
     base = torch.zeros(degree + 1, dtype=torch.int64, device=c.device)
     base[: len(curve.pieces[0])] = torch.tensor(curve.pieces[0], device=c.device)
     chosen = ring.matmul(steps, tau) + base[:, None]
