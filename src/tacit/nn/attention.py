@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.nn.ops import Ops
+from tacit.nn.ops import BoundedOps, Ops
 
 T = TypeVar("T")
 
@@ -18,8 +18,20 @@ def causal_mask(queries: int, keys: int) -> Tensor:
     return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
 
 
+def mixing(keys: int) -> float:
+    """Return how much longer than the longest of so many rows an average of them may come out."""
+    return 1.02 + 2.0**-12 * keys
+
+
 def attention(
-    ops: Ops[T], q: T, k: T, v: T, *, kept: Tensor | None = None, scale: float | None = None
+    ops: Ops[T],
+    q: T,
+    k: T,
+    v: T,
+    *,
+    kept: Tensor | None = None,
+    scale: float | None = None,
+    longest: float | None = None,
 ) -> T:
     """Average values by the softmax of the products of queries and keys.
 
@@ -31,6 +43,7 @@ def attention(
         v: (batch, groups, keys, values' width).
         kept: a public mask (queries, keys); false hides a key from a query.
         scale: of the products; 1 / √width unless given.
+        longest: how large a product of a query and a key can be, before it is scaled, if known.
 
     Returns:
         (batch, heads, queries, values' width).
@@ -41,8 +54,15 @@ def attention(
         raise InputError(f"cannot share keys of {groups} groups between {heads} heads")
     # The heads of a group are more queries for the same keys, which are opened once.
     stacked = ops.reshape(q, (batch, groups, heads // groups * queries, width))
-    scores = ops.matmul(stacked, ops.transpose(k, 2, 3))
-    scores = ops.scale(scores, 1 / sqrt(width) if scale is None else scale)
+    scale = 1 / sqrt(width) if scale is None else scale
+    if longest is not None and isinstance(ops, BoundedOps) and (kept is None or kept.dim() == 2):
+        seen = torch.ones(queries, keys, dtype=torch.bool) if kept is None else kept
+        most = 1.01 * abs(scale) * longest + 2.0**-8
+        # Queries are scaled, not scores: there are fewer, and opening them rescales them.
+        scores = ops.product_within(ops.scale(stacked, scale), ops.transpose(k, 2, 3), bound=most)
+        mixed = ops.mix(ops.attention(scores, seen.repeat(heads // groups, 1)), v)
+        return ops.reshape(mixed, (batch, heads, queries, -1))
+    scores = ops.scale(ops.matmul(stacked, ops.transpose(k, 2, 3)), scale)
     if kept is not None:
         scores = ops.reshape(scores, (batch, groups, -1, queries, keys))
         scores = ops.hide(scores, kept)

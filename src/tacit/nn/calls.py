@@ -11,7 +11,7 @@ from typing import Any
 
 from tacit.errors import InputError
 from tacit.nn import layers, layout, pooling
-from tacit.nn.attention import attention
+from tacit.nn.attention import attention, mixing
 from tacit.nn.convolution import convolution, transposed
 from tacit.nn.encoders import mask_of
 from tacit.nn.layers import relu
@@ -36,7 +36,7 @@ def _sub(run: Running, x: Any, other: Any, alpha: float = 1) -> Any:
 def _neg(run: Running, x: Any) -> Any:
     if isinstance(x, Constant):
         return Constant(-x.values)
-    return run.ops.scale(x, -1) if is_tensor(x) else -x
+    return run.follows(run.ops.scale(x, -1), x) if is_tensor(x) else -x
 
 
 def _mul(run: Running, x: Any, other: Any) -> Any:
@@ -46,7 +46,7 @@ def _mul(run: Running, x: Any, other: Any) -> Any:
     if isinstance(y, Constant):
         return run.ops.weigh(x, y.values)
     if not is_tensor(y):
-        return run.ops.scale(x, y)
+        return run.follows(run.ops.scale(x, y), x, factor=abs(y))
     return run.ops.mul(run.capped(x), run.capped(y))
 
 
@@ -55,7 +55,7 @@ def _div(run: Running, x: Any, other: Any, rounding_mode: None = None) -> Any:
     if isinstance(y, Constant):
         return run.ops.weigh(x, 1 / y.values)
     if not is_tensor(y):
-        return run.ops.scale(x, 1 / y)
+        return run.follows(run.ops.scale(x, 1 / y), x, factor=abs(1 / y))
     if is_tensor(x):
         return run.ops.div(run.capped(x), run.capped(y))
     return _mul(run, run.ops.reciprocal(run.capped(y)), x)
@@ -79,11 +79,11 @@ def _linear(run: Running, x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def _function(verb: str) -> Call:
-    return lambda run, x: getattr(run.ops, verb)(run.capped(x))
+    return lambda run, x: layers.shrunk(run, verb, x)
 
 
 def _gelu(run: Running, x: Any, approximate: str = "none") -> Any:
-    return run.ops.gelu(run.capped(x))  # torch's two forms differ by less than 5e-4
+    return layers.shrunk(run, "gelu", x)  # torch's two forms differ by less than 5e-4
 
 
 def _relu6(run: Running, x: Any, inplace: bool = False) -> Any:
@@ -105,7 +105,7 @@ def _relu(run: Running, x: Any, inplace: bool = False) -> Any:
 
 
 def _silu(run: Running, x: Any, inplace: bool = False) -> Any:
-    return run.ops.silu(run.capped(x))
+    return layers.shrunk(run, "silu", x)
 
 
 def _softmax(verb: str) -> Call:
@@ -125,13 +125,13 @@ def _layer_norm(
     bias: Any = None,
     eps: float = 1e-5,
 ) -> Any:
-    return layers.adjusted(run, run.ops.layer_norm(run.capped(x), eps=eps), weight, bias)
+    return layers.adjusted(run, run.normed(x, eps=eps, centred=True), weight, bias)
 
 
 def _rms_norm(
     run: Running, x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
-    out = run.ops.rms_norm(run.capped(x), eps=layers.EPS if eps is None else eps)
+    out = run.normed(x, eps=layers.EPS if eps is None else eps, centred=False)
     return layers.adjusted(run, out, weight)
 
 
@@ -222,8 +222,10 @@ def _sdpa(
 ) -> Any:
     queries, keys = run.ops.shape(query)[2], run.ops.shape(key)[2]
     kept = mask_of(attn_mask, is_causal, queries, keys)
-    q, k = run.capped(query), run.capped(key)
-    return attention(run.ops, q, k, run.capped(value), kept=kept, scale=scale)
+    q, k, v = (run.capped(one) for one in (query, key, value))
+    most = run.length(q) * run.length(k) if run.has_bounds else None
+    out = attention(run.ops, q, k, v, kept=kept, scale=scale, longest=most)
+    return run.follows(out, v, factor=mixing(keys))
 
 
 CALLS: dict[str, Call] = {

@@ -1,13 +1,14 @@
 """The attention layers of torch.nn that can be imported, as functions of ops."""
 
+from math import sqrt
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tacit.errors import InputError
-from tacit.nn.attention import attention, causal_mask, merge_heads, split_heads
-from tacit.nn.layers import layer_norm, relu
+from tacit.nn.attention import attention, causal_mask, merge_heads, mixing, split_heads
+from tacit.nn.layers import layer_norm, relu, shrunk
 from tacit.nn.running import Constant, Running
 
 
@@ -43,18 +44,19 @@ def multihead(
         raise InputError(f"layer {name!r}: a padding mask depends on the data, and is not public")
     ops = run.ops
     inputs = [one if layer.batch_first else ops.transpose(one, 0, 1) for one in (query, key, value)]
-    q, k, v = (
-        split_heads(
-            ops,
-            run.affine(name, one, weight=f"{what}_weight", bias=f"{what}_bias"),
-            layer.num_heads,
-        )
+    whole = [
+        run.affine(name, one, weight=f"{what}_weight", bias=f"{what}_bias")
         for what, one in zip("qkv", inputs, strict=True)
-    )
+    ]
+    whole[:2] = map(run.capped, whole[:2])
+    most = run.length(whole[0]) * run.length(whole[1]) if run.has_bounds else None
+    q, k, v = (split_heads(ops, one, layer.num_heads) for one in whole)
     kept = mask_of(attn_mask, is_causal and attn_mask is None, ops.shape(q)[2], ops.shape(k)[2])
     # The scale of the products is part of the queries' weights since they were imported.
-    mixed = attention(ops, run.capped(q), run.capped(k), v, kept=kept, scale=1.0)
-    out = run.affine(f"{name}.out_proj", merge_heads(ops, mixed))
+    mixed = merge_heads(ops, attention(ops, q, k, v, kept=kept, scale=1.0, longest=most))
+    # Every head averages rows of its own.
+    longer = sqrt(layer.num_heads) * mixing(ops.shape(k)[2])
+    out = run.affine(f"{name}.out_proj", run.follows(mixed, whole[2], factor=longer))
     return (out if layer.batch_first else ops.transpose(out, 0, 1)), None
 
 
@@ -81,7 +83,7 @@ def encoder_layer(
 
     def think(x: Any) -> Any:
         wide = run.affine(f"{name}.linear1", x)
-        active = relu(run, wide) if _activation(layer) == "relu" else run.ops.gelu(run.capped(wide))
+        active = relu(run, wide) if _activation(layer) == "relu" else shrunk(run, "gelu", wide)
         return run.affine(f"{name}.linear2", active)
 
     for which, branch in (("norm1", look), ("norm2", think)):

@@ -6,7 +6,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from tacit.nn.running import key_of, row_gain
+from tacit.nn.running import NORM, ROWS, key_of, row_gain
 
 
 def fold_weights(layers: Mapping[str, nn.Module], weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -43,6 +43,28 @@ def gains_of(layers: Mapping[str, nn.Module], weights: Mapping[str, Tensor]) -> 
         for name, value in weights.items()
         if value.dim() > 1
     }
+
+
+def lengths_of(weights: Mapping[str, Tensor]) -> dict[str, float]:
+    """Say of every weight how long its rows are, and of a matrix how much it stretches a row.
+
+    Rounding to fixed point may add half a unit of 2^-10 (or finer) to every element.
+    """
+    found = {}
+    for name, value in weights.items():
+        if 1 <= value.dim() <= 2:
+            rows = value.detach().double().reshape(-1, value.shape[-1])
+            found[ROWS.format(name)] = float(rows.norm(dim=1).max()) + _rounded(rows.shape[1])
+            if value.dim() == 2:
+                # The smaller of W·Wᵀ and Wᵀ·W: its largest eigenvalue is the square of the norm.
+                small = rows if rows.shape[0] <= rows.shape[1] else rows.T
+                largest = float(torch.linalg.eigvalsh(small @ small.T)[-1])
+                found[NORM.format(name)] = sqrt(max(largest, 0.0)) + _rounded(rows.numel())
+    return found
+
+
+def _rounded(elements: int) -> float:
+    return 2.0**-11 * sqrt(elements)
 
 
 def _outputs_first(weight: Tensor, groups: int) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from tacit.errors import InputError, RangeError
 from tacit.nn.calls import CALLS, SHAPES, TAKES_CONSTANTS
-from tacit.nn.folding import fold_weights, gains_of, unfold_weights
+from tacit.nn.folding import fold_weights, gains_of, lengths_of, unfold_weights
 from tacit.nn.ops import Ops
 from tacit.nn.running import Constant, Running, is_tensor
 from tacit.nn.table import LAYERS, check_call, check_options
@@ -49,6 +49,8 @@ class Imported:
         trained: which weights a training changes: parameters that need a gradient, no buffer.
         public: numbers that everyone knows, by the names of weights; see `frozen`.
         tied: other names of weights that a module has twice.
+        is_hot: whether it is called with one-hot vectors instead of the numbers that `entries`
+            are named by.
     """
 
     graph: fx.Graph
@@ -60,13 +62,14 @@ class Imported:
     trained: frozenset[str] = frozenset()
     public: Mapping[str, Tensor] = field(default_factory=dict)
     tied: Mapping[str, str] = field(default_factory=dict)
+    is_hot: bool = False
 
     def __call__(self, ops: Ops[T], weights: Mapping[str, T], x: T) -> T:
         """Run the module on the tensors of an interpreter."""
         known: dict[str, Any] = {name: Constant(value) for name, value in self.public.items()}
         known.update(weights)
         known |= {name: known[first] for name, first in self.tied.items()}
-        run = Running(ops, known, self.gains, self.cap)
+        run = Running(ops, known, self.gains, self.cap, x if self.is_hot else None)
         values: dict[fx.Node, Any] = {}
         for node in self.graph.nodes:
             if node.op == "output":
@@ -92,6 +95,32 @@ class Imported:
         public = {name: value for name, value in self.weights.items() if name not in self.trained}
         weights = {name: self.weights[name] for name in self.weights if name in self.trained}
         return replace(self, weights=weights, public={**self.public, **public})
+
+    def entries(self) -> int | None:
+        """Return how many rows there are that the input names, if it is read for nothing else.
+
+        Whoever has the input can then hand in one-hot vectors, and nothing has to be compared.
+        """
+        given = next(node for node in self.graph.nodes if node.op == "placeholder")
+        found = set()
+        for user in given.users:
+            if user.args[:1] != (given,) or (size := self._entries(user)) is None:
+                return None
+            found.add(size)
+        found.discard(0)
+        return found.pop() if len(found) == 1 else None
+
+    def _entries(self, node: fx.Node) -> int | None:
+        """Return the entries of the table that a node reads; 0 for a shape, None for all else."""
+        if node.op == "call_module":
+            layer = self.layers[str(node.target)]
+            return layer.num_embeddings if isinstance(layer, nn.Embedding) else None
+        if _call_name(node) in ("getattr", "size"):
+            return 0
+        table = node.args[1] if _call_name(node) == "embedding" and len(node.args) > 1 else None
+        if not isinstance(table, fx.Node) or table.op != "get_attr":
+            return None
+        return len(self.weights[str(table.target).replace(".", "/")])
 
     def check_gradients(self) -> None:
         """Refuse what can be computed but not differentiated.
@@ -171,7 +200,16 @@ def import_module(module: nn.Module) -> Imported:
     gains = gains_of(layers, fold_weights(layers, weights))
     tied = _tied(module, weights)
     gains |= {name: gains[first] for name, first in tied.items() if first in gains}
+    if _has_norm(graph, layers):
+        gains |= lengths_of({name: one for name, one in weights.items() if name not in tied})
     return Imported(graph, layers, weights, constants, gains, trained=trained, tied=tied)
+
+
+def _has_norm(graph: fx.Graph, layers: Mapping[str, nn.Module]) -> bool:
+    """Tell whether rows are normalised somewhere: their lengths are known from there on."""
+    calls = {_call_name(node) for node in graph.nodes if node.op == "call_function"}
+    is_layer = any(isinstance(one, nn.LayerNorm | nn.RMSNorm) for one in layers.values())
+    return is_layer or bool(calls & {"layer_norm", "rms_norm"})
 
 
 def _trained(

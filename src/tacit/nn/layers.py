@@ -39,14 +39,14 @@ def batch_norm(run: Running, name: str, layer: BatchNorm, x: Any) -> Any:
 
 def layer_norm(run: Running, name: str, layer: nn.LayerNorm, x: Any) -> Any:
     """Normalise the last dimension."""
-    out = run.ops.layer_norm(run.capped(x), eps=layer.eps)
+    out = run.normed(x, eps=layer.eps, centred=True)
     return adjusted(run, out, run.weight(name, "weight"), run.weight(name, "bias"))
 
 
 def rms_norm(run: Running, name: str, layer: nn.RMSNorm, x: Any) -> Any:
     """Bring the last dimension to a mean square of 1."""
     eps = EPS if layer.eps is None else layer.eps
-    out = run.ops.rms_norm(run.capped(x), eps=eps)
+    out = run.normed(x, eps=eps, centred=False)
     return adjusted(run, out, run.weight(name, "weight"))
 
 
@@ -75,20 +75,35 @@ def embedding(run: Running, name: str, layer: nn.Embedding, ids: Any) -> Any:
 
 def rows_of(run: Running, table: Any, ids: Any, padding: int | None) -> Any:
     """Read rows of a table by whole numbers; either may be public."""
+    if run.hot is not None and ids is run.hot:
+        return run.follows(run.ops.lookup(run.lifted(table, ids), ids), table)
     if not isinstance(ids, Constant):
-        return run.ops.embedding(run.lifted(table, ids), ids, padding=padding)
+        return run.follows(run.ops.embedding(run.lifted(table, ids), ids, padding=padding), table)
     places = ids.values.long()
     if isinstance(table, Constant):
         return Constant(table.values[places])
     if padding is not None:
         raise InputError("a table that is read by public numbers must have no padding")
     rows = run.ops.take(table, places.flatten().tolist(), dim=0)
-    return run.ops.reshape(rows, (*places.shape, run.ops.shape(table)[1]))
+    return run.follows(run.ops.reshape(rows, (*places.shape, run.ops.shape(table)[1])), table)
 
 
 def function(verb: str) -> Layer:
     """Make a layer of a verb of one argument."""
-    return lambda run, name, layer, x: getattr(run.ops, verb)(run.capped(x))
+    return lambda run, name, layer, x: shrunk(run, verb, x)
+
+
+SHRINKING = frozenset({"gelu", "relu", "silu", "tanh"})
+"""Functions of which no value is larger than its argument."""
+OFF = 2.0**-10
+"""How far off their approximations can be."""
+
+
+def shrunk(run: Running, verb: str, x: Any) -> Any:
+    """Apply a verb of one argument; of some it is known that rows get no longer."""
+    x = run.capped(x)
+    out = getattr(run.ops, verb)(x)
+    return run.follows(out, x, off=OFF) if verb in SHRINKING else out
 
 
 def relu_layer(run: Running, name: str, layer: nn.Module, x: Any) -> Any:
@@ -99,7 +114,7 @@ def relu_layer(run: Running, name: str, layer: nn.Module, x: Any) -> Any:
 def relu(run: Running, x: Any) -> Any:
     """Give the positive part; a cap costs one comparison more, where it could be reached."""
     is_capped = run.cap is not None and run.ops.reaches(x, bound=run.cap)
-    return run.ops.clamp(x, 0.0, run.cap) if is_capped else run.ops.relu(x)
+    return run.follows(run.ops.clamp(x, 0.0, run.cap) if is_capped else run.ops.relu(x), x)
 
 
 def clamp(run: Running, name: str, layer: nn.Hardtanh, x: Any) -> Any:

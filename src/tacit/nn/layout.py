@@ -1,6 +1,7 @@
 """How torch's functions lay tensors out and pick parts of them, as functions of ops."""
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import Any
 
 import torch
@@ -12,12 +13,18 @@ from tacit.nn.running import Constant, Running, is_tensor
 def reshape(run: Running, x: Any, *shape: Any) -> Any:
     """Give the same elements another shape."""
     wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-    return run.ops.reshape(x, tuple(wanted))
+    out = run.ops.reshape(x, tuple(wanted))
+    # Parts of a row are not longer than the row; n of them together √n times at most.
+    was, now = run.ops.shape(x)[-1], run.ops.shape(out)[-1]
+    whole = was % now == 0 or now % was == 0
+    return run.follows(out, x, factor=sqrt(max(now / was, 1.0))) if whole else out
 
 
 def transpose(run: Running, x: Any, dim0: int, dim1: int) -> Any:
     """Swap two dimensions."""
-    return run.ops.transpose(x, dim0, dim1)
+    last, out = len(run.ops.shape(x)) - 1, run.ops.transpose(x, dim0, dim1)
+    is_last = last in (dim0 % (last + 1), dim1 % (last + 1))
+    return out if is_last else run.follows(out, x)
 
 
 def permute(run: Running, x: Any, *dims: Any) -> Any:
@@ -133,7 +140,7 @@ def _pick(run: Running, x: Any, at: int, one: Any) -> tuple[Any, int]:
 def attribute(run: Running, x: Any, name: str) -> Any:
     """Read what is public about a tensor."""
     if name == "shape" and is_tensor(x):
-        return run.ops.shape(x)
+        return run.shape(x)
     if name in ("device", "dtype"):
         return None  # where and how exactly is the interpreter's choice
     raise InputError(f"attribute {name!r} of a tensor is not supported; .shape is")
@@ -146,5 +153,5 @@ def zeros(run: Running, *size: Any, **_: Any) -> Constant:
 
 def size(run: Running, x: Any, dim: int | None = None) -> Any:
     """Return the shape, or one side."""
-    shape = run.ops.shape(x)
+    shape = run.shape(x)
     return shape if dim is None else shape[dim]

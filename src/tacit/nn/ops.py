@@ -6,7 +6,7 @@ torch tensors (`TorchOps`), shares of a secret (`tacit.mpc.SecretOps`) or only s
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
@@ -260,6 +260,30 @@ class TrainableOps(Ops[T], Protocol[T]):
 
     def restate(self, value: T, *, bound: float) -> T:
         """State a smaller bound, which follows from what a value is; changes no value."""
+        ...
+
+
+@runtime_checkable
+class BoundedOps(Protocol[T]):
+    """What an interpreter on top can do that knows how large numbers can be.
+
+    Whoever states a bound or a length answers for it: what is larger wraps around.
+    """
+
+    def bound(self, value: T) -> float:
+        """Return how large an element can be."""
+        ...
+
+    def product_within(self, x: T, y: T, *, bound: float) -> T:
+        """Multiply matrices whose product is known to be at most ``bound``."""
+        ...
+
+    def attention(self, scores: T, seen: Tensor) -> T:
+        """Give the softmax along the last dimension over what a public mask lets see."""
+        ...
+
+    def norm_rows(self, x: T, *, eps: float, length: float, centred: bool) -> T:
+        """Normalise rows, of the last dimension, that are known to be no longer than that."""
         ...
 
 

@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, log2
+from math import ceil, log2, sqrt
 from typing import Any
 
 from torch import Tensor
 
+from tacit.nn.ops import BoundedOps
+
 QUARTERS = 4
 """Public sizes are rounded up to quarters of an octave, so that they say little about a model."""
+SLACK = 1.01
+"""Lengths are stated with so much room for the errors of functions and of rounding."""
 NEARLY = 1.05
 """What cannot be so many times larger than a cap is left as it is: a GELU of a capped value is."""
 
@@ -28,8 +32,14 @@ class Running:
         ops: any interpreter of the Ops contract.
         weights: its tensors, by the names of the module's parameters; constants where they are
             public.
-        gains: by weight, how much larger than its input the product with it can be.
+        gains: by weight, how much larger than its input the product with it can be; by the names
+            that `ROWS` and `NORM` make of it, how long its rows are and how much it stretches one.
         cap: where hidden values saturate; None for nowhere.
+        hot: the input, where it is one-hot vectors instead of the whole numbers that the model
+            reads rows of a table by.
+
+    Behind a norm a row has length √n, whatever the input. From there on the lengths of rows are
+    followed: they bound values far better than the sizes of elements do.
     """
 
     # Ops of any interpreter and any of its tensors: the interpreters have different types.
@@ -37,7 +47,55 @@ class Running:
     weights: Mapping[str, Any]
     gains: Mapping[str, float]
     cap: float | None
+    hot: Any = None
     _capped: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    _lengths: dict[int, tuple[Any, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Note how long the rows of weights are."""
+        for name, value in self.weights.items():
+            known = self.gains.get(ROWS.format(name))
+            if known is not None and not isinstance(value, Constant):
+                self.measured(value, known)
+
+    @property
+    def has_bounds(self) -> bool:
+        """Tell whether the interpreter knows how large numbers can be."""
+        return isinstance(self.ops, BoundedOps)
+
+    def shape(self, x: Any) -> tuple[int, ...]:
+        """Return the shape that the model knows a value by."""
+        shape: tuple[int, ...] = self.ops.shape(x)
+        return shape if self.hot is None or x is not self.hot else shape[:-1]
+
+    def length(self, x: Any) -> float:
+        """Return how long a row of the last dimension can be."""
+        if id(x) in self._lengths:
+            return self._lengths[id(x)][1]
+        return sqrt((self.ops.shape(x) or (1,))[-1]) * float(self.ops.bound(x))
+
+    def measured(self, x: Any, length: float) -> Any:
+        """Note how long the rows of a value can be, where elements do not say as much."""
+        if self.has_bounds and is_tensor(x) and length < self.length(x):
+            self._lengths[id(x)] = (x, length)  # it is kept, so that its id stays its
+        return x
+
+    def follows(self, out: Any, *given: Any, factor: float = 1.0, off: float = 0.0) -> Any:
+        """Note that rows are at most a factor times as long as those of others together.
+
+        Every element may be ``off`` by so much besides.
+        """
+        if not any(id(x) in self._lengths for x in given):
+            return out
+        room = off * sqrt(self.ops.shape(out)[-1])
+        return self.measured(out, factor * sum(map(self.length, given)) + room)
+
+    def _spread(self, out: Any, *given: Any) -> float:
+        """Return by how much rows of one element get longer where they go with longer ones."""
+        if not any(id(x) in self._lengths for x in given):
+            return 1.0
+        sides = [(self.ops.shape(x) or (1,))[-1] for x in given]
+        return sqrt(max(self.ops.shape(out)[-1] / side for side in sides))
 
     def weight(self, layer: str, name: str) -> Any:
         """Return a weight of a layer, or None if the layer has none of that name."""
@@ -49,7 +107,7 @@ class Running:
             return x
         # A value that several layers read is compared once. It is kept, so that its id stays its.
         if id(x) not in self._capped:
-            self._capped[id(x)] = (x, self.ops.cap(x, bound=self.cap))
+            self._capped[id(x)] = (x, self.follows(self.ops.cap(x, bound=self.cap), x))
         return self._capped[id(x)][1]
 
     def product(self, layer: str, name: str, x: Any, out: Any) -> Any:
@@ -61,13 +119,21 @@ class Running:
         """Add two tensors of which one may be public."""
         if isinstance(x, Constant):
             x, y = y, x
-        return self.ops.offset(x, y.values) if isinstance(y, Constant) else self.ops.add(x, y)
+        if isinstance(y, Constant):
+            return self.ops.offset(x, y.values)
+        out = self.ops.add(x, y)
+        return self.follows(out, x, y, factor=self._spread(out, x, y))
 
     def mul(self, x: Any, y: Any) -> Any:
         """Multiply two tensors of which one may be public."""
         if isinstance(x, Constant):
             x, y = y, x
-        return self.ops.weigh(x, y.values) if isinstance(y, Constant) else self.ops.mul(x, y)
+        if isinstance(y, Constant):
+            return self.ops.weigh(x, y.values)
+        out = self.ops.mul(x, y)
+        if not self.has_bounds:
+            return out
+        return self.follows(out, x, factor=self._spread(out, x) * self.ops.bound(y))
 
     def matmul(self, x: Any, y: Any) -> Any:
         """Multiply matrices of which one may be public, which costs no opening."""
@@ -107,8 +173,31 @@ class Running:
         x = self.capped(x)
         matrix = self.weight(layer, weight)
         offset = None if bias is None else self.weight(layer, bias)
-        out = self.product(layer, weight, x, self.matmul(x, self.turned(matrix)))
+        if self.has_bounds and ROWS.format(key_of(layer, weight)) in self.gains:
+            out = self._stretched(key_of(layer, weight), x, matrix)
+        else:
+            out = self.product(layer, weight, x, self.matmul(x, self.turned(matrix)))
         return out if offset is None else self.add(out, offset)
+
+    def _stretched(self, key: str, x: Any, matrix: Any) -> Any:
+        """Multiply by a weight of which it is known how long its rows are."""
+        length, gains = self.length(x), self.gains
+        most = min(gains[key] * self.ops.bound(x), gains[ROWS.format(key)] * length)
+        out = self.ops.product_within(x, self.turned(matrix), bound=SLACK * most + 2.0**-8)
+        return self.measured(out, SLACK * gains[NORM.format(key)] * length)
+
+    def normed(self, x: Any, *, eps: float, centred: bool) -> Any:
+        """Normalise rows."""
+        x = self.capped(x)
+        if not self.has_bounds:
+            return (self.ops.layer_norm if centred else self.ops.rms_norm)(x, eps=eps)
+        out = self.ops.norm_rows(x, eps=eps, length=self.length(x), centred=centred)
+        return self.measured(out, SLACK * sqrt(self.ops.shape(x)[-1]))
+
+
+ROWS = "{}: its longest row"
+NORM = "{}: its spectral norm"
+"""The names of what is public about the weights of a model with norms, beside their gains."""
 
 
 def key_of(layer: str, name: str) -> str:
