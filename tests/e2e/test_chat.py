@@ -127,7 +127,7 @@ def test_a_sealed_chat_says_what_the_plain_one_says_and_shows_tokens_alone(tmp_p
     assert set(learned) == {"user", "owner", "dealer"}
     assert "the next token" in learned["user"]
     assert "order" not in learned["user"]
-    assert learned["owner"] == "how many tokens are read and written, and when"
+    assert learned["owner"] == "how many tokens are read, taken back and written, and when"
 
 
 @pytest.mark.slow
@@ -406,3 +406,50 @@ def test_servers_stay_up_for_the_next_conversation_and_serve_an_endpoint(tmp_pat
     finally:
         codes = stop(servers)
     assert codes == [130, 130]
+
+
+def test_a_sealed_chat_is_dealt_for_and_then_held_without_the_dealer(tmp_path, model):
+    job = write_job(tmp_path, head='[chat]\nprotocol = "sealed"')
+    keys = {role: tmp_path / f"chat-{role}" for role in ("owner", "user", "dealer")}
+    file = tmp_path / "private" / "chat.material"
+
+    def deal(*more):
+        line = ("deal", job, "--keys", keys["user"], "--prompt", 40, "--tokens", 3, "--out", file)
+        return finish(start(tmp_path, *line, *more))
+
+    others = [be(tmp_path, job, "owner", "--model", model), be(tmp_path, job, "dealer")]
+    code, out, err = deal()
+    assert code == 0, err
+    assert [finish(one)[0] for one in others] == [0, 0]
+    size = file.stat().st_size
+    assert f"will have {size:,} bytes, for 4 passes" in err
+    assert f"{size:,} bytes" in out
+    code, _, err = deal()  # nobody else is up, and nobody is waited for
+    assert code == 2
+    assert "choose another name" in err
+
+    dealt = ("--material", keys["owner"] / "dealt")
+    copy = file.with_name("copy.material")
+    copy.write_bytes(file.read_bytes())
+    copy.chmod(0o600)
+
+    def ask(path):
+        owner = be(tmp_path, job, "owner", "--model", model, *dealt)
+        ask = ("--material", path, "--model", model, "--prompt", "hello", "--max-tokens", 3)
+        user = finish(be(tmp_path, job, "user", *ask))
+        return user, finish(owner)
+
+    (code, out, err), (owner_code, _, owner_err) = ask(file)
+    assert (code, owner_code) == (0, 0), err + owner_err
+    assert out.split("\n")[0] == plain_answer(tmp_path, model)[:3]
+    assert set(learned_by(out.split("\n"))) == {"user", "owner"}
+    # The user goes back to a copy: the owner's own record refuses.
+    (code, out, err), (owner_code, _, owner_err) = ask(copy)
+    assert (code, owner_code) == (4, 4), err + owner_err
+    assert "used already" in err
+    assert out.strip() == ""
+    # And the file itself is refused before anybody is met.
+    line = ("--material", file, "--model", model, "--prompt", "hello")
+    code, _, err = finish(be(tmp_path, job, "user", *line))
+    assert code == 2
+    assert "used already" in err

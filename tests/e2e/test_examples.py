@@ -200,6 +200,7 @@ def test_no_example_is_forgotten():
         "learners_fit.py",
         "prediction_client.py",
         "private_chat.py",
+        "private_encoder.py",
         "private_text.py",
         "program.py",
         "program_between_hosts.py",

@@ -17,10 +17,10 @@ from tacit.llm.backend.protocol import ChatProtocol, choose_protocol
 from tacit.llm.backend.reconnecting import Meet
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.backend.serving import ChatSeat, own_identity
-from tacit.llm.model.checkpoint import DEALER_BYTES, OWNER_BYTES, USER_BYTES, open_checkpoint
+from tacit.llm.model.checkpoint import open_checkpoint
 from tacit.llm.model.store import find_model, free_memory_bytes
 from tacit.llm.permuted import Account, Network
-from tacit.llm.sealed import SEALED_DEALER_BYTES, SEALED_OWNER_BYTES, SEALED_USER_BYTES
+from tacit.mpc.offline import open_material
 from tacit.party import (
     Child,
     Event,
@@ -129,7 +129,7 @@ def chat_in_threads(
 ) -> Iterator[Chat]:
     """Run owner and dealer as threads of this process, be the user, and give the chat."""
     checkpoint = open_checkpoint(model)
-    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=_all_bytes(protocol))
+    protocol.check_memory(checkpoint, free_memory_bytes(), *ROLES)
     note("owner", "load")
     programs = {
         "owner": owner_program(model, protocol, protocol.bits(["fitted"]))(Account()),
@@ -164,7 +164,7 @@ def chat_in_processes(
     The three have keys that are thrown away at the end, and meet over TLS on free local ports.
     """
     checkpoint = open_checkpoint(model)
-    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=_all_bytes(protocol))
+    protocol.check_memory(checkpoint, free_memory_bytes(), *ROLES)
     checkpoint.tokenizer()
     with ExitStack() as stack:
         private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tacit-")))
@@ -221,15 +221,16 @@ def chat_as_user(
     keys: Path,
     network: Network | None,
     note: Note,
+    material: Path | None = None,
 ) -> Iterator[Chat]:
     """Be the user of a chat whose owner and dealer are elsewhere.
 
-    Of the model only its description and tokenizer are needed here.
+    Of the model only its description and tokenizer are needed here. With ``material``, a file that
+    was dealt before, the dealer does not come.
     """
     found = load_chat(job)
     checkpoint = open_checkpoint(model)
-    needed = SEALED_USER_BYTES if protocol.is_sealed else USER_BYTES
-    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)
+    protocol.check_memory(checkpoint, free_memory_bytes(), "user")
     with ExitStack() as stack:
         address = found.own_address("user")
         seat = ChatSeat(
@@ -238,10 +239,20 @@ def chat_as_user(
             identity=own_identity(found, "user", keys),
             listener=None if address is None else stack.enter_context(listen(*address)),
             connect_s=found.network.connect_s,
+            is_dealt=material is not None,
         )
+        dealt = None
+        if material is not None:  # before anybody is met: what was used is refused at once
+            dealt = stack.enter_context(open_material(material, me="user"))
         yield stack.enter_context(
             connected(
-                meeting_of(seat, note), checkpoint, protocol, manner, note=note, network=network
+                meeting_of(seat, note),
+                checkpoint,
+                protocol,
+                manner,
+                note=note,
+                network=network,
+                material=dealt,
             )
         )
 
@@ -254,7 +265,7 @@ def meeting_of(seat: ChatSeat, note: Note) -> Meet:
         with joined(
             seat.me,
             seat.meeting(),
-            peers=seat.job.peers(seat.me),
+            peers=seat.peers(),
             identity=seat.identity,
             listener=seat.listener,
             progress=Progress(lambda stage, done, total: note("user", stage, done, total)),
@@ -262,13 +273,6 @@ def meeting_of(seat: ChatSeat, note: Note) -> Meet:
             yield session
 
     return meet
-
-
-def _all_bytes(protocol: ChatProtocol) -> int:
-    """Return the memory per weight at all three parties."""
-    if protocol.is_sealed:
-        return SEALED_OWNER_BYTES + SEALED_USER_BYTES + SEALED_DEALER_BYTES
-    return OWNER_BYTES + USER_BYTES + DEALER_BYTES
 
 
 def _command(job: Path, role: Role, keys: Path, protocol: ChatProtocol, *more: str) -> list[str]:

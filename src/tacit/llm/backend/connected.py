@@ -20,6 +20,7 @@ from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import Checkpoint
 from tacit.llm.model.tokenizer import check_vocabulary
 from tacit.llm.permuted import Network
+from tacit.mpc.offline import Material
 from tacit.party import Session
 
 _WAITS_S = (2, 10, 30, 120, 600)
@@ -59,13 +60,15 @@ def connected(
     note: Note,
     network: Network | None = None,
     before_again: Callable[[], None] = lambda: None,
+    material: Material | None = None,
 ) -> Iterator[Chat]:
     """Connect as the user, and leave in good order, or with a reason.
 
-    When a session breaks, ``before_again`` may say that another meeting would be in vain.
+    When a session breaks, ``before_again`` may say that another meeting would be in vain; with
+    ``material`` that was dealt before it is: masks are used once.
     """
     tokenizer = checkpoint.tokenizer()
-    enter = enter_by(protocol, network, note)
+    enter = enter_by(protocol, network, note, material)
 
     def enter_checked(
         session: Session, architecture: Architecture, memories: Any
@@ -84,7 +87,8 @@ def connected(
         before_again()
         note.tell("user", f"{error}; meeting again")
 
-    backend = ReconnectingBackend(meet_alike, enter_checked, on_break=on_break, attempts=_ATTEMPTS)
+    attempts = _ATTEMPTS if material is None else 0
+    backend = ReconnectingBackend(meet_alike, enter_checked, on_break=on_break, attempts=attempts)
     talk = Chat(
         name=checkpoint.name,
         backend=backend,
@@ -107,14 +111,22 @@ def connected(
     backend.close()
 
 
-def enter_by(protocol: ChatProtocol, network: Network | None, note: Note) -> Enter:
+def enter_by(
+    protocol: ChatProtocol, network: Network | None, note: Note, material: Material | None = None
+) -> Enter:
     """Return what makes the backend of each session."""
+
+    def empty() -> None:
+        note.tell("user", "what was dealt is used up; have more dealt for the next session")
+
     match protocol.name:
         case "sealed":
             return enter_sealed(
                 on_wait=waiting(note, "the others"),
                 reveal=protocol.reveal,
                 device=protocol.device,
+                material=material,
+                on_empty=empty,
             )
         case "floating":
             return enter_floating(on_wait=waiting(note, "the others"), ratio=protocol.ratio)

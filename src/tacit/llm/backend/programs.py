@@ -1,6 +1,5 @@
 """What the owner or the dealer of private chats does in the sessions of one user."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -14,7 +13,8 @@ from tacit.llm.floating import (
     serve_floating_owner,
 )
 from tacit.llm.model.architecture import LanguageModel
-from tacit.llm.model.checkpoint import OWNER_BYTES, open_checkpoint
+from tacit.llm.model.checkpoint import open_checkpoint
+from tacit.llm.model.freed import give_back_freed
 from tacit.llm.model.store import free_memory_bytes
 from tacit.llm.permuted import (
     Account,
@@ -25,9 +25,9 @@ from tacit.llm.permuted import (
     serve_owner,
 )
 from tacit.llm.sealed import (
-    SEALED_OWNER_BYTES,
     SealedVault,
     open_sealed_vault,
+    serve_dealt_owner,
     serve_sealed_dealer,
     serve_sealed_owner,
 )
@@ -48,26 +48,39 @@ class Program(Protocol):
         ...
 
 
-Make = Callable[[Account], Program]
-"""Makes what a role does for one more user."""
+class Make(Protocol):
+    """Makes what a role does for one more user."""
+
+    def __call__(self, account: Account, folder: Path | None = None) -> Program:
+        """Make it; an owner keeps the keys of what is dealt ahead in the folder."""
+        ...
 
 
 def dealer_program(protocol: ChatProtocol) -> Make:
     """Return a maker of what the dealer does for a user."""
-    return lambda account: _Dealer(protocol, account)
+    return lambda account, folder=None: _Dealer(protocol, account)
 
 
-def owner_program(model: Path, protocol: ChatProtocol, precision: Precision | None) -> Make:
+def owner_program(
+    model: Path, protocol: ChatProtocol, precision: Precision | None, *, is_dealt: bool = False
+) -> Make:
     """Return a maker of what the owner does for a user; the model is read and checked here.
 
-    Each user gets a program of its own: mask keys, caches and limits are never shared.
+    Each user gets a program of its own: mask keys, caches and limits are never shared. If
+    ``is_dealt``, it serves sealed sessions without a dealer.
     """
     checkpoint = open_checkpoint(model)
     checkpoint.tokenizer()
-    needed = SEALED_OWNER_BYTES if protocol.is_sealed else OWNER_BYTES
-    checkpoint.check_memory(free_memory_bytes(), bytes_per_weight=needed)
-    vault = _open_vault(checkpoint.load(), protocol, precision)
-    return lambda account: _Owner(protocol, vault.for_user(account))
+    protocol.check_memory(checkpoint, free_memory_bytes(), "owner")
+    vault = _open_vault(checkpoint.read(), protocol, precision)
+    give_back_freed()
+
+    def make(account: Account, folder: Path | None = None) -> Program:
+        if isinstance(vault, SealedVault):
+            return _Owner(protocol, vault.for_user(account, folder), is_dealt)
+        return _Owner(protocol, vault.for_user(account))
+
+    return make
 
 
 def _open_vault(
@@ -94,6 +107,7 @@ class _Owner:
 
     protocol: ChatProtocol
     vault: OwnerVault | SealedVault | FloatingVault
+    is_dealt: bool = False
 
     def serve(self, session: Session) -> None:
         self.protocol.agree(session)
@@ -104,7 +118,8 @@ class _Owner:
         else:
             announce(session, vault.architecture)
             if isinstance(vault, SealedVault):
-                serve_sealed_owner(session, vault, device=self.protocol.device)
+                serve = serve_dealt_owner if self.is_dealt else serve_sealed_owner
+                serve(session, vault, device=self.protocol.device)
             else:
                 serve_floating_owner(session, vault)
         vault.forget()  # who leaves in good order does not come back to a conversation

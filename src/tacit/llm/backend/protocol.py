@@ -13,6 +13,7 @@ from tacit.llm.backend.chat_file import PrecisionName, ProtocolName, Role
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.floating import CLAIM, check_sampling
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.checkpoint import DEALER_BYTES, OWNER_BYTES, USER_BYTES, Checkpoint
 from tacit.llm.permuted import BRIEF, COMPACT, Naming, Precision, claims
 from tacit.llm.sealed import Reveal, check_wish, sealed_claims
 from tacit.party import Session
@@ -25,6 +26,14 @@ _PRECISIONS: dict[PrecisionName, Precision | None] = {
     "compact": COMPACT,
     "brief": BRIEF,
 }
+
+
+_WEIGHT_BYTES: dict[Role, int] = {
+    "owner": OWNER_BYTES,
+    "user": USER_BYTES,
+    "dealer": DEALER_BYTES,
+}
+_FLOATING_BYTES: dict[Role, int] = {"owner": 12, "user": 8, "dealer": 8}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +117,16 @@ class ChatProtocol:
                 "a repetition penalty needs to know which scores belong to tokens that came "
                 "before: leave it out, or have all parties start with --counts"
             )
+
+    def check_memory(self, checkpoint: Checkpoint, free_bytes: int, *roles: Role) -> None:
+        """Refuse a model that these roles together have no memory for, before it is read.
+
+        Raises:
+            DataError: it does not fit.
+        """
+        each = _FLOATING_BYTES if self.name == "floating" else _WEIGHT_BYTES
+        needed = sum(each[role] for role in roles)
+        checkpoint.check_memory(free_bytes, bytes_per_weight=needed, parties=len(roles))
 
     def bits(self, named: Iterable[PrecisionName]) -> Precision | None:
         """Return the precision that the owner has chosen, None for what fits its model.

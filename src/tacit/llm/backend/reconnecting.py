@@ -15,6 +15,7 @@ from tacit.llm.floating import FloatingClient, FloatingMemory
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted import Client, MaskedWeights, Memory, Naming, Network
 from tacit.llm.sealed import Reveal, SealedClient, SealedMemory
+from tacit.mpc.offline import Material
 from tacit.party import Session
 
 Meet = Callable[[], AbstractContextManager[Session]]
@@ -74,13 +75,27 @@ def enter_private(
     return enter
 
 
-def enter_sealed(*, on_wait: Wait, reveal: Reveal = "token", device: str = "cpu") -> Enter:
-    """Speak through `tacit.llm.sealed`."""
+def enter_sealed(
+    *,
+    on_wait: Wait,
+    reveal: Reveal = "token",
+    device: str = "cpu",
+    material: Material | None = None,
+    on_empty: Callable[[], None] = lambda: None,
+) -> Enter:
+    """Speak through `tacit.llm.sealed`, with a dealer or on what was dealt before."""
 
     def enter(
         session: Session, architecture: Architecture, memories: tuple[SealedMemory, ...]
     ) -> StepwiseBackend[SealedMemory]:
-        client = SealedClient(session, architecture, reveal=reveal, device=device)
+        client = SealedClient(
+            session,
+            architecture,
+            reveal=reveal,
+            device=device,
+            material=material,
+            on_empty=on_empty,
+        )
         return StepwiseBackend(client, SealedMemory, on_wait=on_wait, memories=memories)
 
     return enter

@@ -1,5 +1,6 @@
 """The owner or the dealer of private chats: once, or up for as long as users come."""
 
+import hashlib
 import logging
 import os
 import socket
@@ -26,7 +27,7 @@ from tacit.llm.backend.roster import enrol
 from tacit.llm.model.store import free_memory_bytes
 from tacit.llm.permuted import Account
 from tacit.party import Listener, Meeting, Progress, StatusPipe, joined, watch_parent
-from tacit.transport import Limits, listen
+from tacit.transport import Limits, Peer, listen
 
 _WAIT_S = 7 * 86400.0
 """How long a server waits for its next user before it looks at its links again."""
@@ -40,6 +41,8 @@ _SOUND_S = 60.0
 _GLANCE_S = 0.5
 _PARTS = 4
 """Up to so many users have parts of the memory that do not overlap; more of them overlap."""
+MATERIAL = "dealt"
+"""The folder beside an owner's key with the keys of what was dealt ahead."""
 _log = logging.getLogger(__name__)
 
 
@@ -53,15 +56,23 @@ class ChatSeat:
     listener: socket.socket | None
     connect_s: float
     limits: Limits = field(default_factory=Limits)
+    is_dealt: bool = False
+    """Whether the dealer has dealt before, and does not come."""
 
     def meeting(self) -> Meeting:
-        """Return what all three agree on."""
+        """Return what all who come agree on."""
+        digest = self.job.digest()
         return Meeting(
-            parties=("owner", "user", "dealer"),
-            job_digest=self.job.digest(),
+            parties=("owner", "user") if self.is_dealt else ("owner", "user", "dealer"),
+            job_digest=hashlib.sha256(digest + b"dealt").digest() if self.is_dealt else digest,
             patience=replace(self.job.network, connect_s=self.connect_s),
             limits=self.limits,
         )
+
+    def peers(self) -> dict[str, Peer]:
+        """Return the others who come, as a party dials them."""
+        found = self.job.peers(self.me)
+        return {name: one for name, one in found.items() if name in self.meeting().parties}
 
 
 def own_identity(job: ChatFile, me: str, keys: Path) -> Identity:
@@ -78,7 +89,7 @@ def attend(seat: ChatSeat, program: Program, listener: Listener) -> None:
     with joined(
         seat.me,
         seat.meeting(),
-        peers=seat.job.peers(seat.me),
+        peers=seat.peers(),
         identity=seat.identity,
         listener=seat.listener,
         progress=Progress(listener),
@@ -96,14 +107,18 @@ def serve_once(
     protocol: ChatProtocol,
     note: Callable[[str], None],
     quota: int | None = None,
+    material: Path | None = None,
 ) -> None:
-    """Take part in one chat from this host, and leave when its user does."""
+    """Take part in one chat from this host, and leave when its user does.
+
+    ``material`` is the owner's folder of what was dealt before, for a chat without a dealer.
+    """
     job = load_chat(path)
     identity = own_identity(job, role, keys)
     if role == "owner":
         enrol({path: job}, keys)
     note(f"{role}: reading its input")
-    make = _program(role, model, protocol, [job])
+    make = _program(role, model, protocol, [job], is_dealt=material is not None)
     address = job.own_address(role)
     with ExitStack() as stack:
         listener = None if address is None else stack.enter_context(listen(*address))
@@ -113,9 +128,11 @@ def serve_once(
             identity=identity,
             listener=listener,
             connect_s=job.network.connect_s,
+            is_dealt=material is not None,
         )
         account = Account(quota=_quota(job, keys, quota))
-        attend(seat, make(account), lambda stage, done, total: note(f"{role}: {stage}"))
+        folder = material_folder(job, keys, material)
+        attend(seat, make(account, folder), lambda stage, done, total: note(f"{role}: {stage}"))
 
 
 def serve_child(
@@ -170,12 +187,14 @@ def serve_many(
     note: Callable[[str], None],
     quota: int | None = None,
     memory_bytes: int | None = None,
+    material: Path | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Serve the users of several chats at once, one file each, again and again.
 
     What users make us keep stays within ``memory_bytes`` in all, half of what is free if not given.
     Nothing that happens in a session ends the service; after ``stop`` no other session begins.
+    ``material`` is the owner's folder of what was dealt before, for chats without a dealer.
 
     Raises:
         TacitError: a file, a key or the model cannot be used.
@@ -185,7 +204,8 @@ def serve_many(
     if role == "owner":
         enrol(jobs, keys)
     note(f"{role}: reading its input")
-    make = _program(role, model, protocol, list(jobs.values()))
+    is_dealt = material is not None
+    make = _program(role, model, protocol, list(jobs.values()), is_dealt=is_dealt)
     total = memory_bytes or free_memory_bytes() // 2
     most, pool = total // min(len(jobs), _PARTS), Account(most=total)
     stop = stop or threading.Event()
@@ -200,9 +220,10 @@ def serve_many(
                 listener=None if address is None else stack.enter_context(listen(*address)),
                 connect_s=_WAIT_S,
                 limits=_link_limits(most),
+                is_dealt=is_dealt,
             )
             account = Account(most=most, pool=pool, quota=_quota(job, keys, quota))
-            program = make(account)
+            program = make(account, material_folder(job, keys, material))
             loops.append(_Loop(seat, program, path.stem, note, stop))
         for loop in loops:
             loop.thread.start()
@@ -215,13 +236,25 @@ def serve_many(
 
 
 def _program(
-    role: ServingRole, model: Path | None, protocol: ChatProtocol, jobs: Sequence[ChatFile]
+    role: ServingRole,
+    model: Path | None,
+    protocol: ChatProtocol,
+    jobs: Sequence[ChatFile],
+    *,
+    is_dealt: bool = False,
 ) -> Make:
     if role == "dealer":
         return dealer_program(protocol)
     if model is None:
         raise ConfigError("the owner of a chat needs a model: name a folder or a GGUF file")
-    return owner_program(model, protocol, protocol.bits(job.precision for job in jobs))
+    precision = protocol.bits(job.precision for job in jobs)
+    return owner_program(model, protocol, precision, is_dealt=is_dealt)
+
+
+def material_folder(job: ChatFile, keys: Path, material: Path | None) -> Path:
+    """Return where an owner keeps the keys of what was dealt for one user, by the user's key."""
+    name = hashlib.sha256(job.parties["user"].key.encode()).hexdigest()[:16]
+    return (material or keys / MATERIAL) / name
 
 
 def _quota(job: ChatFile, keys: Path, most: int | None) -> TokenQuota | None:

@@ -73,7 +73,9 @@ def open_floating_vault(model: LanguageModel, *, ratio: float = 100.0) -> Floati
         ConfigError: doubles cannot carry noise of that ratio.
     """
     check_ratio(ratio)
-    weights = {name_of(name): value for name, value in fold(model).items()}
+    weights = {
+        name_of(name): value.contiguous() for part in fold(model) for name, value in part.items()
+    }
     scales = Scales(ratio, measure(model.architecture, weights))
     return FloatingVault(model.architecture, weights, scales)
 

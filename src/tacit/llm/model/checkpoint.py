@@ -13,10 +13,14 @@ from tacit.llm.model.tokenizer import Tokenizer, check_vocabulary
 from tacit.llm.model.vocabulary import from_folder, from_settings
 
 FLOAT_BYTES = 4
-OWNER_BYTES = 12
-"""A weight as float32 and as a ring word."""
-USER_BYTES = DEALER_BYTES = 8
-"""A masked weight, or its mask."""
+OWNER_BYTES = 4
+"""A weight as a ring word, narrow: 4 bytes, sometimes 2 or, of an embedding, 8."""
+USER_BYTES = 8
+"""A masked weight."""
+DEALER_BYTES = 0
+"""Masks are drawn when they are used; those that are kept are few, and counted beside."""
+_PROCESS_BYTES, _WORKING_BYTES = 1 << 28, 3 << 28
+"""What each party takes beside its weights: itself, and up to 8 bytes per weight to work with."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +46,16 @@ class Checkpoint:
         Raises:
             DataError: a tensor is missing, strange or of another shape.
         """
+        return self._gather(is_lazy=False)
+
+    def read(self) -> LanguageModel:
+        """Check every weight as `load` does, and keep none: a layer is read when it is wanted.
+
+        For whoever goes through the model once or twice, with memory for a layer.
+        """
+        return self._gather(is_lazy=True)
+
+    def _gather(self, *, is_lazy: bool) -> LanguageModel:
         if self._packed is not None:
             readers = self._packed.readers()
         else:
@@ -49,7 +63,7 @@ class Checkpoint:
             if self._layout is GPT2:
                 readers = without_prefix(readers, "transformer.")
         try:
-            return gather(self.architecture, self._layout, readers)
+            return gather(self.architecture, self._layout, readers, is_lazy=is_lazy)
         except DataError as error:
             raise DataError(f"{self.path}: {error}") from error
 
@@ -69,17 +83,25 @@ class Checkpoint:
             raise DataError(f"{self.path}: {error}") from error
         return found
 
-    def check_memory(self, free_bytes: int, *, bytes_per_weight: int = FLOAT_BYTES) -> None:
+    def check_memory(
+        self, free_bytes: int, *, bytes_per_weight: int = FLOAT_BYTES, parties: int = 0
+    ) -> None:
         """Refuse a model that does not fit, before it is read.
 
         Args:
             free_bytes: how much memory there is.
             bytes_per_weight: how much each weight takes, at all parties on this machine.
+            parties: how many parties of a private chat are on this machine; 0 is a plain one.
 
         Raises:
             DataError: it does not fit.
         """
-        need = parameters(self.architecture) * bytes_per_weight
+        a = self.architecture
+        weights = parameters(a)
+        if parties and a.tied_output:  # they are two matrices there
+            weights += a.vocab * a.width
+        beside = _PROCESS_BYTES + min(8 * weights, _WORKING_BYTES)
+        need = weights * bytes_per_weight + parties * beside
         if need > free_bytes:
             raise DataError(
                 f"{self.path}: the model does not fit: it needs {need / 2**30:.1f} GiB of memory, "

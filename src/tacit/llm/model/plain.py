@@ -80,24 +80,25 @@ def perplexity(model: LanguageModel, ids: Sequence[int]) -> float:
     return math.exp(functional.cross_entropy(scores, torch.tensor(ids[1:])).item())
 
 
-def streams(model: LanguageModel, ids: Sequence[int]) -> list[Tensor]:
-    """Return what every layer reads, and what the last norm does, (tokens, width) each."""
-    found: list[Tensor] = []
-    _hidden(model, ids, Cache(), found.append)
-    return found
+def streams(model: LanguageModel, texts: Sequence[Sequence[int]]) -> list[list[Tensor]]:
+    """Return what every layer reads in each text, and what the last norm does: (tokens, width).
 
-
-def _skip(x: Tensor) -> None:
-    """Take no note of a stream."""
+    All texts go through one layer before the next is read.
+    """
+    walks = [_walk(model, ids, Cache()) for ids in texts]
+    return [list(one) for one in zip(*zip(*walks, strict=True), strict=True)]
 
 
 @torch.no_grad()
-def _hidden(
-    model: LanguageModel,
-    ids: Sequence[int],
-    cache: Cache,
-    note: Callable[[Tensor], None] = _skip,
-) -> Tensor:
+def _hidden(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tensor:
+    for x in _walk(model, ids, cache):
+        last = x
+    return norm(model, "norm", last)
+
+
+@torch.no_grad()
+def _walk(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Iterator[Tensor]:
+    """Yield the stream in front of every layer, and behind the last."""
     a, w = model.architecture, model.weights
     _check_ids(a, ids, cache)
     start, count = cache.length, len(ids)
@@ -111,11 +112,10 @@ def _hidden(
         for window in {a.window_of(i) for i in range(a.layers)}
     }
     for i in range(a.layers):
-        note(x)
+        yield x
         x = _block(model, i, x, cache, sights[a.window_of(i)])
-    note(x)
     cache.length += count
-    return norm(model, "norm", x)
+    yield x
 
 
 def _block(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_Sight") -> Tensor:

@@ -1,7 +1,8 @@
 """Checkpoints of several files: ``config.json`` and tensors in safetensors, whole or in shards."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,20 +77,29 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _readers(path: Path) -> dict[str, Callable[[], Tensor]]:
-    library = extra("safetensors")
-    try:
-        file = library.safe_open(path, framework="pt")
-        return {name: _reader(file, name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (OSError, library.SafetensorError) as error:
-        raise DataError(f"{path}: not a whole safetensors file: {error}") from error
+    with _opened(path) as file:
+        names = list(file.keys())
+    return {name: _reader(path, name) for name in names}
 
 
-def _reader(file: Any, name: str) -> Callable[[], Tensor]:  # the library has no types
+def _reader(path: Path, name: str) -> Callable[[], Tensor]:
+    # Opened for each: an open file is mapped, and what was read of it counts as our memory.
     def read() -> Tensor:
-        tensor: Tensor = file.get_tensor(name)
+        with _opened(path) as file:
+            tensor: Tensor = file.get_tensor(name)
         return tensor
 
     return read
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:  # the library has no types
+    library = extra("safetensors")
+    try:
+        with library.safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, library.SafetensorError) as error:
+        raise DataError(f"{path}: not a whole safetensors file: {error}") from error
 
 
 def _scaled(raw: Readers, name: str) -> Callable[[], Tensor]:

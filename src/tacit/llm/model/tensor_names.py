@@ -1,7 +1,7 @@
 """How the tensors of each kind of checkpoint are called, and how they become ours."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tacit.errors import DataError
 from tacit.llm.model.architecture import Architecture, LanguageModel, Shape, shapes
+from tacit.llm.model.freed import give_back_freed
 
 Readers = Mapping[str, Callable[[], Tensor]]
 """The tensors of a checkpoint by their own names, each read when it is asked for."""
@@ -146,25 +147,94 @@ GGUF_GPT2 = Layout(
 )
 
 
-def gather(architecture: Architecture, layout: Layout, readers: Readers) -> LanguageModel:
+def gather(
+    architecture: Architecture, layout: Layout, readers: Readers, *, is_lazy: bool = False
+) -> LanguageModel:
     """Read every tensor of a checkpoint and give it our name and form.
+
+    Args:
+        architecture: of the model.
+        layout: how its tensors are called.
+        readers: the tensors.
+        is_lazy: read and check all of them, but keep none: each is read again when it is wanted.
 
     Raises:
         DataError: naming the tensor that is missing, has another shape, or is not understood: a
             model with a part that we leave out would silently say something else.
     """
-    taken = _Taken(readers)
-    weights = {"embed": taken.read(f"{layout.embed}.weight")}
-    if layout.positions:
-        weights["positions"] = taken.read(f"{layout.positions}.weight")
-    wanted = shapes(architecture)
-    for i in range(architecture.layers):
-        weights |= _block(architecture, layout, taken, i, wanted)
-    for kind in _kinds(architecture.norm == "layer"):
-        weights[f"norm.{kind}"] = taken.read(f"{layout.norm}.{kind}") + layout.norm_offset
-    weights["output.weight"] = _output(architecture, layout, taken, weights["embed"])
-    taken.refuse_rest(layout.ignored)
-    return LanguageModel(architecture=architecture, weights=weights)
+    found = _Lazy(architecture, layout, readers)
+    weights = found if is_lazy else found.all()
+    model = LanguageModel(architecture=architecture, weights=weights)
+    found.refuse_rest()
+    return model
+
+
+class _Lazy(Mapping[str, Tensor]):
+    """A checkpoint's tensors under our names, read a layer at a time; the last one is kept.
+
+    Whoever goes through a model reads it layer by layer, and memory holds one.
+    """
+
+    def __init__(self, architecture: Architecture, layout: Layout, readers: Readers) -> None:
+        self._architecture, self._layout, self._taken = architecture, layout, _Taken(readers)
+        self._wanted = shapes(architecture)
+        groups: dict[str, list[str]] = {}
+        for name in self._wanted:
+            groups.setdefault(_group(name), []).append(name)
+        self._groups = groups
+        self._known: tuple[str, dict[str, Tensor]] = ("", {})
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._read(_group(name))[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for names in self._groups.values() for name in names)
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def all(self) -> dict[str, Tensor]:
+        """Read everything."""
+        out: dict[str, Tensor] = {}
+        for group in self._groups:
+            out |= self._read(group)
+        if self._architecture.tied_output:
+            out["output.weight"] = out["embed"]
+        return out
+
+    def refuse_rest(self) -> None:
+        """Refuse tensors that nobody has asked for, when all have been read."""
+        self._taken.refuse_rest(self._layout.ignored)
+        self._known = ("", {})
+
+    def _read(self, group: str) -> dict[str, Tensor]:
+        if self._known[0] != group:
+            self._known = ("", {})  # before the next is read: there may be no room for both
+            give_back_freed()
+            self._known = group, self._gather(group)
+        return self._known[1]
+
+    def _gather(self, group: str) -> dict[str, Tensor]:
+        a, layout, taken = self._architecture, self._layout, self._taken
+        match group:
+            case "embed" | "positions":
+                name = layout.embed if group == "embed" else layout.positions
+                return {group: taken.read(f"{name}.weight")}
+            case "norm":
+                return {
+                    f"norm.{kind}": taken.read(f"{layout.norm}.{kind}") + layout.norm_offset
+                    for kind in kinds_of(a.norm == "layer")
+                }
+            case "output":
+                return {"output.weight": _output(a, layout, taken)}
+            case _:
+                return _block(a, layout, taken, int(group), self._wanted)
+
+
+def _group(name: str) -> str:
+    """Name what is read at once: a layer by its number, or what stands before or behind them."""
+    first, _, rest = name.partition(".")
+    return rest.partition(".")[0] if first == "layers" else first
 
 
 class _Taken:
@@ -229,7 +299,7 @@ def _unfuse(
 ) -> dict[str, Tensor]:
     """Take q, k and v out of one matrix."""
     out = {}
-    for kind in _kinds(a.has_bias):
+    for kind in kinds_of(a.has_bias):
         name = f"{there}.{kind}"
         w = taken.read(name)
         axis = w.ndim - 1 if layout.is_transposed else 0
@@ -254,16 +324,17 @@ def _unpair(w: Tensor, heads: int, name: str) -> Tensor:
     return w.reshape(heads, -1, 2, *w.shape[1:]).transpose(1, 2).reshape(w.shape)
 
 
-def _output(a: Architecture, layout: Layout, taken: _Taken, embed: Tensor) -> Tensor:
+def _output(a: Architecture, layout: Layout, taken: _Taken) -> Tensor:
     name = f"{layout.output}.weight"
     if not a.tied_output:
         return taken.read(name)
-    stored = taken.read_or(name, ())
+    embed, stored = taken.read(f"{layout.embed}.weight"), taken.read_or(name, ())
     # Some writers store a tied matrix twice.
     if stored.ndim and not torch.equal(stored, embed):
         raise DataError(f"the configuration ties {name!r} to the embedding, but they differ")
     return embed
 
 
-def _kinds(has_bias: bool) -> tuple[str, ...]:
+def kinds_of(has_bias: bool) -> tuple[str, ...]:
+    """List what a layer or norm has: a weight, and a bias if it has one."""
     return ("weight", "bias") if has_bias else ("weight",)

@@ -13,7 +13,8 @@ from torch import Tensor
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.precision import Precision
-from tacit.llm.permuted.weights import fold, matrices
+from tacit.llm.permuted.weights import fold, matrices, panels
+from tacit.ring import panel_rows
 
 _SLACK = 1.05
 """For weights and activations that are rounded."""
@@ -46,19 +47,31 @@ class Bounds:
 
 
 def bound_model(model: LanguageModel) -> Bounds:
-    """Bound every kind of value of a model. Cost: each weight is read a few times."""
+    """Bound every kind of value of a model. Cost: each weight is read a few times, by layers."""
     a, plan = model.architecture, Blueprint(model.architecture, Precision())
-    folded = {one.name: fold(model, one, plan)[:2] for one in matrices(a)}
-    embed = a.embed_scale * model.weights["embed"].double()
-    stream, embedded = float(embed.abs().max()), float(embed.norm(dim=1).max())
+    wanted = {one.name: one for one in matrices(a)}
+
+    def folded(name: str) -> Folded:
+        return fold(model, wanted[name], plan)[:2]
+
+    embed = model.weights["embed"]
+    stream = a.embed_scale * max(abs(float(one)) for one in torch.aminmax(embed))
+    rows = embed.split_with_sizes(panel_rows((a.vocab, a.width)))
+    embedded = a.embed_scale * max(float(one.double().norm(dim=1).max()) for one in rows)
     if a.positions == "learned":
         positions = model.weights["positions"].double()
         stream += float(positions.abs().max())
         embedded += float(positions.norm(dim=1).max())
     attended, scores, readers, unnormed = 0.0, 0.0, 0.0, 0.0
-    normed = float(_behind_norm(a, *folded["output"]).max())
+    del embed, rows
+    normed, output = 0.0, 0.0
+    for outputs in panels(wanted["output"]):
+        part = fold(model, wanted["output"], plan, outputs)[:2]
+        normed = max(normed, float(_behind_norm(a, *part).max()))
+        if plan.is_raw_output:
+            output = max(output, float(part[0].norm(dim=1).max()))
     for i in range(a.layers):
-        layer = {part: folded[f"{i}.{part}"] for part in ("qkv", "o", "up", "down")}
+        layer = {part: folded(f"{i}.{part}") for part in ("qkv", "o", "up", "down")}
         score, mixed = _attention(model, i, layer["qkv"], layer["o"])
         up = _behind_norm(a, *layer["up"])
         fed = _fed(a, up, *layer["down"])
@@ -66,19 +79,18 @@ def bound_model(model: LanguageModel) -> Bounds:
         normed, scores = max(normed, float(up.max())), max(scores, score)
         if a.skips_from_norm:
             skips = [
-                math.sqrt(a.width) * float(folded[f"{i}.skip{j}"][0].abs().max()) for j in (1, 2)
+                math.sqrt(a.width) * float(folded(f"{i}.skip{j}")[0].abs().max()) for j in (1, 2)
             ]
             mixed, stream = mixed + skips[0], max(stream, fed + skips[1])
         elif a.has_post_norm:
             added = [
-                math.sqrt(a.width) * float(folded[f"{i}.post{j}"][0].abs().max()) for j in (1, 2)
+                math.sqrt(a.width) * float(folded(f"{i}.post{j}")[0].abs().max()) for j in (1, 2)
             ]
             stream, unnormed = stream + sum(added), max(unnormed, fed)
             mixed = max(mixed, added[0])
         else:
             stream += mixed + fed
         attended = max(attended, mixed)
-    output = float(folded["output"][0].norm(dim=1).max()) if plan.is_raw_output else 0.0
     return Bounds(
         embedded=_SLACK * embedded,
         stream=_SLACK * max(stream, unnormed),

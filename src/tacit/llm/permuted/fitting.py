@@ -40,8 +40,7 @@ def fit_precision(model: LanguageModel) -> Precision:
     """
     exact = bound_model(model)
     stream, length, last = 0.0, exact.embedded / _MARGIN, 0.0
-    for ids in _texts(model.architecture):
-        found = streams(model, ids)
+    for found in streams(model, _texts(model.architecture)):
         stream = max(stream, *(float(x.abs().max()) for x in found))
         *lengths, end = (float(x.double().norm(dim=1).max()) for x in found)
         length, last = max(length, *lengths), max(last, end)

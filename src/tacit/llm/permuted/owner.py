@@ -304,7 +304,8 @@ class _Conversation:
         user, names = self._seats.user, f"he{self._index}"
         link = self._session.links[user]
         if self._names is None:
-            self._names = Names(user, bytes(link.recv(f"{names}/keys").data))
+            sent = bytes(link.recv(f"{names}/keys").data)
+            self._names = Names(user, len(permutation), sent)
         asked = [bytes(link.recv(f"{names}/ask").data) for _ in range(pieces(len(permutation)))]
         answer = self._names.answer(permutation.tolist(), asked)
         link.send(f"{names}/answer", frame_bytes(answer))

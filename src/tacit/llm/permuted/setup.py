@@ -1,6 +1,7 @@
 """Before the first conversation: agree on the model, mask its weights once, hand out keys."""
 
 import hashlib
+import math
 import threading
 from dataclasses import astuple, dataclass, field, fields, replace
 from time import monotonic
@@ -16,13 +17,23 @@ from tacit.llm.permuted.fitting import fit_precision
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.permuted.weights import RingModel, Weights, draw_masks, encode_model, matrices
+from tacit.llm.permuted.weights import (
+    DrawnMask,
+    RingModel,
+    Weights,
+    drawn_masks,
+    encode_model,
+    matrices,
+)
 from tacit.party import Session
-from tacit.ring import KEY_BYTES, Prg
+from tacit.ring import KEY_BYTES, Prg, panel_rows
 
 _DIGEST_BYTES = 32
 _PRECISION = "precision"
-_PART_WORDS = 1 << 24  # 128 MiB in one message
+_PART_BYTES = 32 << 20
+"""Of a matrix, in one message."""
+KEPT_BYTES = 1 << 30
+"""Masks of weights that a dealer keeps in host memory; others it draws for every batch."""
 
 
 @dataclass(eq=False)
@@ -63,7 +74,7 @@ class OwnerVault:
     Of the conversations that are not open, the ``most_closed`` that were used last are kept, fewer
     if the user's account has no room for them. A vault serves one session at a time, and one user:
     `for_user` makes the next one. Only with ``bfv`` may the user have tokens named by encryption,
-    for then a library outside of Python reads what it sent.
+    for then a library outside of Python computes with what it sent.
     """
 
     ring: RingModel
@@ -172,7 +183,7 @@ def open_vault(
     for one user; `OwnerVault.for_user` makes another without encoding the model again.
 
     Guarantee: the key leaves the owner only towards the dealer of that user.
-    Cost: 8 bytes of memory per weight on a CPU.
+    Cost: 4 bytes of memory per weight on a CPU, as a rule; the model is read a layer at a time.
     """
     ring = encode_model(model, precision or fit_precision(model))
     return OwnerVault(
@@ -229,12 +240,14 @@ def give_weights(session: Session, seats: Seats, vault: OwnerVault) -> None:
     session.send(seats.user, "setup/masking", _octets(vault.fingerprint()), phase="setup")
     if int(session.recv(seats.user, "setup/masked", (1,))):
         return
-    masks = draw_masks(vault.ring.architecture, vault.key)
-    with session.progress.stage("mask weights", len(vault.ring.words)) as advance:
-        for number, (name, mask) in enumerate(masks):
-            words = vault.ring.words[name] - mask
-            for part, rows in enumerate(words.split_with_sizes(_parts(*words.shape))):
-                session.send(seats.user, f"setup/w{number}.{part}", rows, phase="setup")
+    masks = drawn_masks(vault.ring.architecture, vault.key)
+    with session.progress.stage("mask weights", len(masks)) as advance:
+        for number, (name, mask) in enumerate(masks.items()):
+            words, at = vault.ring.words[name], 0
+            for part, rows in enumerate(mask.panels(_PART_BYTES)):
+                masked = rows.neg_().add_(words[at : at + len(rows)])
+                session.send(seats.user, f"setup/w{number}.{part}", masked, phase="setup")
+                at += len(rows)
             advance(number + 1)
 
 
@@ -256,13 +269,21 @@ def take_weights(
     wanted = matrices(architecture)
     with session.progress.stage("receive masked weights", len(wanted)) as advance:
         for number, matrix in enumerate(wanted):
-            parts = [
-                session.recv(seats.owner, f"setup/w{number}.{part}", (rows, matrix.shape[1]))
-                for part, rows in enumerate(_parts(*matrix.shape))
-            ]
-            words[matrix.name] = torch.cat(parts) if len(parts) > 1 else parts[0]
+            words[matrix.name] = _receive(session, seats.owner, number, matrix.shape)
             advance(number + 1)
     return MaskedWeights(fingerprint, Weights(words, device))
+
+
+def _receive(session: Session, owner: str, number: int, shape: tuple[int, int]) -> Tensor:
+    """Receive a matrix in its parts, each into its place."""
+    sizes = panel_rows(shape, _PART_BYTES)
+    if len(sizes) == 1:
+        return session.recv(owner, f"setup/w{number}.0", shape)
+    words, at = torch.empty(shape, dtype=torch.int64), 0
+    for part, rows in enumerate(sizes):
+        words[at : at + rows] = session.recv(owner, f"setup/w{number}.{part}", (rows, shape[1]))
+        at += rows
+    return words
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,14 +301,21 @@ def take_masks(
     known: DealerMasks | None,
     device: torch.device | str,
 ) -> Weights:
-    """Draw U as the dealer, from the owner's key, unless ``known`` is it."""
+    """Draw U as the dealer, from the owner's key, unless ``known`` is it.
+
+    On a CPU as much of it as `KEPT_BYTES` holds; the rest is drawn for every batch.
+    """
     key = recv_key(session, seats.owner, "setup/masks")
     if known is not None and known.key == key:
         return known.weights
-    words: dict[str, Tensor] = {}
-    with session.progress.stage("draw masks", len(matrices(architecture))) as advance:
-        for name, mask in draw_masks(architecture, key):
-            words[name] = mask
+    words: dict[str, Tensor | DrawnMask] = {}
+    masks = drawn_masks(architecture, key)
+    room = KEPT_BYTES if torch.device(device).type == "cpu" else math.inf
+    with session.progress.stage("draw masks", len(masks)) as advance:
+        for name, mask in masks.items():
+            is_kept = mask.nbytes <= room
+            words[name] = mask.words() if is_kept else mask
+            room -= mask.nbytes if is_kept else 0
             advance(len(words))
     return Weights(words, device)
 
@@ -300,12 +328,6 @@ def send_key(session: Session, to: str, tag: str, key: bytes) -> None:
 def recv_key(session: Session, sender: str, tag: str) -> bytes:
     """Receive a key."""
     return bytes(session.recv(sender, tag, (KEY_BYTES,), dtype=torch.uint8).tolist())
-
-
-def _parts(rows: int, columns: int) -> list[int]:
-    """Cut a matrix into pieces of rows that a link carries in one message."""
-    step = max(1, _PART_WORDS // columns)
-    return [min(step, rows - at) for at in range(0, rows, step)]
 
 
 def _octets(data: bytes) -> Tensor:

@@ -54,7 +54,7 @@ def matrices(a: Architecture) -> tuple[Matrix, ...]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RingModel:
-    """The owner's weights: words (inputs, outputs) by name, and constants to add."""
+    """The owner's weights: narrow words (inputs, outputs) by name, and constants to add."""
 
     architecture: Architecture
     precision: Precision
@@ -63,39 +63,90 @@ class RingModel:
 
 
 def encode_model(model: LanguageModel, precision: Precision) -> RingModel:
-    """Fold and encode a model.
+    """Fold and encode a model, matrix by matrix, in as few bytes as hold its words.
 
     Raises:
         RangeError: a weight is not finite.
     """
     a = model.architecture
     plan = Blueprint(a, precision)
-    words, biases = {}, {}
-    for matrix in matrices(a):
-        weight, bias, bits = fold(model, matrix, plan)
+    words, biases = dict[str, Tensor](), dict[str, Tensor]()
+    embed, *layers, output = matrices(a)
+    for matrix in (embed, output, *layers):  # the largest first: there is most room for them then
         scale = precision.stream if matrix.name == "embed" else precision.weight
-        # Rows are outputs here: one row is multiplied at a time, along contiguous memory.
-        words[matrix.name] = ring.encode(weight, frac_bits=scale).t()
+        words[matrix.name], bias = _encoded(model, matrix, plan, scale)
         if bias is not None:
-            biases[matrix.name] = ring.encode(bias, frac_bits=bits)
+            biases[matrix.name] = bias
     if a.positions == "learned":
         biases["positions"] = ring.encode(model.weights["positions"], frac_bits=precision.stream)
     return RingModel(architecture=a, precision=precision, words=words, biases=biases)
 
 
+def _encoded(
+    model: LanguageModel, matrix: Matrix, plan: Blueprint, frac_bits: int
+) -> tuple[Tensor, Tensor | None]:
+    """Return the narrow words of a matrix, and the constant behind it."""
+    biases = list[Tensor]()
+
+    def folded() -> Iterator[Tensor]:
+        for rows in panels(matrix):
+            weight, bias, bits = fold(model, matrix, plan, rows)
+            if bias is not None:
+                biases.append(ring.encode(bias, frac_bits=bits))
+            yield weight
+
+    # Rows are outputs here: one row is multiplied at a time, along contiguous memory.
+    words = ring.encode_narrow(folded(), matrix.shape[::-1], frac_bits=frac_bits).t()
+    return words, torch.cat(biases) if biases else None
+
+
+@dataclass(frozen=True)
+class DrawnMask:
+    """A matrix of uniform words that is drawn whenever it is multiplied, a panel at a time.
+
+    Guarantee: W − U is uniform to whoever does not have the key.
+    Cost: AES, about 0.2 s per GB, each time; no memory.
+    """
+
+    matrix: Matrix
+    key: bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Return how much memory the words would take."""
+        return 8 * self.matrix.shape[0] * self.matrix.shape[1]
+
+    def panels(self, nbytes: int = ring.PANEL_BYTES) -> Iterator[Tensor]:
+        """Draw panels of rows, of at most so many bytes."""
+        prg = Prg(self.key).fork(f"weights {self.matrix.name}")
+        for rows in ring.panel_rows(self.matrix.shape, nbytes):
+            yield prg.words((rows, self.matrix.shape[1]))
+
+    def words(self) -> Tensor:
+        """Draw all of it."""
+        (whole,) = self.panels(self.nbytes)
+        return whole
+
+
 class Weights:
     """One party's version of every matrix, W, U or W − U, ready to be multiplied with rows.
 
-    A matrix comes as words, or as a `Factor` that is on the device already.
+    A matrix comes as words, as a `Factor` that is on the device already, or as what draws it.
     """
 
     def __init__(
-        self, words: Mapping[str, Tensor | Factor], device: torch.device | str = "cpu"
+        self, words: Mapping[str, Tensor | Factor | DrawnMask], device: torch.device | str = "cpu"
     ) -> None:
         self._device = torch.device(device)
         self._factors: dict[str, Factor] = {}
         self._diagonals: dict[str, Tensor] = {}
+        self._drawn: dict[str, DrawnMask] = {}
         for name, matrix in words.items():
+            if isinstance(matrix, DrawnMask):
+                if not matrix.matrix.is_diagonal:
+                    self._drawn[name] = matrix
+                    continue
+                matrix = matrix.words()
             if isinstance(matrix, Factor):
                 self._factors[name] = matrix
             elif matrix.shape[0] == 1 and ("skip" in name or "post" in name):
@@ -124,81 +175,99 @@ class Weights:
         """Multiply rows (rows, inputs) by a matrix: (rows, outputs), all on the device."""
         if name in self._diagonals:
             return rows * self._diagonals[name]
+        if (mask := self._drawn.get(name)) is not None:
+            return ring.multiply_panels(rows, mask.panels(), mask.matrix.outputs)
         return ring.matmul(rows, self._factors[name])
 
 
-def draw_masks(a: Architecture, key: bytes) -> Iterator[tuple[str, Tensor]]:
-    """Draw U, matrix by matrix.
+def drawn_masks(a: Architecture, key: bytes) -> dict[str, DrawnMask]:
+    """Describe U, matrix by matrix.
 
     Guarantee: W − U is uniform to whoever does not have the key.
     """
-    prg = Prg(key)
-    for matrix in matrices(a):
-        yield matrix.name, prg.fork(f"weights {matrix.name}").words(matrix.shape)
+    return {matrix.name: DrawnMask(matrix, key) for matrix in matrices(a)}
+
+
+_ALL = slice(None)
+_PANEL_BYTES = 32 << 20
+"""Of doubles, at a time: an embedding in doubles may be larger than all that is kept of it."""
+
+
+def panels(matrix: Matrix) -> Iterator[slice]:
+    """Cut the outputs of a matrix into few enough for a panel of doubles."""
+    at = 0
+    for rows in ring.panel_rows(matrix.shape[::-1], _PANEL_BYTES):
+        yield slice(at, at + rows)
+        at += rows
 
 
 def fold(
-    model: LanguageModel, matrix: Matrix, plan: Blueprint
+    model: LanguageModel, matrix: Matrix, plan: Blueprint, rows: slice = _ALL
 ) -> tuple[Tensor, Tensor | None, int]:
-    """Return weight (out, in) in double precision, the constant behind it, and its bits."""
+    """Return weight (out, in) in double precision, the constant behind it, and its bits.
+
+    ``rows`` says of which outputs.
+    """
     a, w, p = model.architecture, model.weights, plan.precision
     layer, _, part = matrix.name.rpartition(".")
     name = f"layers.{layer}"
     match part:
         case "embed":
-            return a.embed_scale * w["embed"].double().t(), None, 0
+            return a.embed_scale * w["embed"].t()[rows].double(), None, 0
         case "output":
-            return *_behind_norm(model, "norm", w["output.weight"].double(), None), p.stream
+            weight = w["output.weight"][rows].double()
+            return *_behind_norm(model, "norm", weight, None), p.stream
         case "qkv":
-            weight, bias = _qkv(model, name)
+            weight, bias = _qkv(model, name, rows)
             weight, bias = _behind_norm(model, f"{name}.norm1", weight, bias)
             if a.norm == "layer":  # the user divides by σ, the mean is taken away here
                 weight = weight - weight.mean(1, keepdim=True)
             return weight, bias, p.stream if plan.is_lean else p.query
         case "up":
             parts = ("gate", "up") if a.has_gate else ("up",)
-            weight, bias = _stacked(model, name, parts)
+            weight, bias = _stacked(model, name, parts, rows)
             return *_behind_norm(model, f"{name}.norm2", weight, bias), p.stream
         case "o" | "down":
-            weight, bias = _stacked(model, name, (part,))
+            weight, bias = _stacked(model, name, (part,), rows)
             norm = f"{name}.norm{1 if part == 'o' else 2}"
             if a.skips_from_norm:
-                skip = a.residual_scale * w[f"{norm}.bias"].double()
+                skip = a.residual_scale * w[f"{norm}.bias"][rows].double()
                 bias = skip if bias is None else bias + skip
             return weight, bias, plan.mixed_bits if part == "o" else p.stream
         case "post1" | "post2":
-            gamma = w[f"{name}.post_norm{part[-1]}.weight"].double()
+            gamma = w[f"{name}.post_norm{part[-1]}.weight"][rows].double()
             return gamma.unsqueeze(1), None, 0
         case _:
-            gamma = w[f"{name}.norm{part[-1]}.weight"].double()
+            gamma = w[f"{name}.norm{part[-1]}.weight"][rows].double()
             return (a.residual_scale * gamma).unsqueeze(1), None, 0
 
 
-def _qkv(model: LanguageModel, name: str) -> tuple[Tensor, Tensor | None]:
+def _qkv(model: LanguageModel, name: str, rows: slice) -> tuple[Tensor, Tensor | None]:
     """Stack q, k and v; the scores' scale goes into q, with the weights of a norm that it has.
 
     Where heads are normalised, q and k come once more without those weights.
     """
     a, w = model.architecture, model.weights
     parts = ("q", "k", "v", "q", "k") if a.has_qk_norm else ("q", "k", "v")
-    weight, bias = _stacked(model, name, parts)
+    weight, bias = _stacked(model, name, parts, rows)
     inner, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
-    scale = torch.ones(len(weight), dtype=torch.float64)
+    scale = torch.ones((inner + kv) * (2 if a.has_qk_norm else 1) + kv, dtype=torch.float64)
     scale[:inner] = a.query_scale
     if a.has_qk_norm:
         scale[:inner] *= w[f"{name}.q_norm.weight"].double().repeat(a.heads)
         scale[inner : inner + kv] = w[f"{name}.k_norm.weight"].double().repeat(a.kv_heads)
+    scale = scale[rows]
     return weight * scale.unsqueeze(1), None if bias is None else bias * scale
 
 
 def _stacked(
-    model: LanguageModel, name: str, parts: tuple[str, ...]
+    model: LanguageModel, name: str, parts: tuple[str, ...], rows: slice
 ) -> tuple[Tensor, Tensor | None]:
     w = model.weights
-    weight = torch.cat([w[f"{name}.{part}.weight"].double() for part in parts])
+    weight = torch.cat([w[f"{name}.{part}.weight"] for part in parts])[rows].double()
     if not model.architecture.has_bias:
         return weight, None
-    return weight, torch.cat([w[f"{name}.{part}.bias"].double() for part in parts])
+    return weight, torch.cat([w[f"{name}.{part}.bias"] for part in parts])[rows].double()
 
 
 def _behind_norm(

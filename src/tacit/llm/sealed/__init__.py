@@ -5,11 +5,9 @@ and with approximated functions; for owners and users who accept no permuted val
 """
 
 from tacit.llm.sealed.claims import sealed_claims
-from tacit.llm.sealed.forecast import plan_passes
+from tacit.llm.sealed.dealt import serve_dealt_owner
+from tacit.llm.sealed.forecast import forecast_file, plan_passes
 from tacit.llm.sealed.parties import (
-    SEALED_DEALER_BYTES,
-    SEALED_OWNER_BYTES,
-    SEALED_USER_BYTES,
     SealedVault,
     open_sealed_vault,
     serve_sealed_dealer,
@@ -17,22 +15,23 @@ from tacit.llm.sealed.parties import (
 )
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import Reveal
+from tacit.llm.sealed.schedule import Schedule
 from tacit.llm.sealed.talk import SealedClient, SealedMemory
 from tacit.llm.sealed.wishes import check_wish
 
 __all__ = [
-    "SEALED_DEALER_BYTES",
-    "SEALED_OWNER_BYTES",
-    "SEALED_USER_BYTES",
     "Pass",
     "Reveal",
+    "Schedule",
     "SealedClient",
     "SealedMemory",
     "SealedVault",
     "check_wish",
+    "forecast_file",
     "open_sealed_vault",
     "plan_passes",
     "sealed_claims",
+    "serve_dealt_owner",
     "serve_sealed_dealer",
     "serve_sealed_owner",
 ]

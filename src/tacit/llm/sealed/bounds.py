@@ -64,21 +64,34 @@ def names(a: Architecture) -> list[str]:
     return [*weight_shapes(a), *positions, *value_names(a)]
 
 
-def measure(
-    a: Architecture, weights: Mapping[str, Tensor], sizes: Sequence[tuple[float, float]]
-) -> dict[str, float]:
-    """Bound every tensor and every value, as the owner; powers of two.
+def measure(a: Architecture, weights: Mapping[str, Tensor]) -> dict[str, float]:
+    """Bound the tensors of a layer, and the values of a pass that follow from them.
 
     Args:
         a: the model.
-        weights: as `fold` gives them.
+        weights: of a layer, or of what stands in front of or behind them all, as `fold` gives them.
+    """
+    found = {name: max(abs(float(one)) for one in torch.aminmax(w)) for name, w in weights.items()}
+    layer = next((int(name.split(".")[0]) for name in weights if name[0].isdigit()), None)
+    if layer is not None:
+        found |= _attention(a, weights, layer) | _feed(a, weights, layer)
+    elif "output.weight" in weights:
+        found["logits"] = float(_columns(a, weights, "output").max())
+    return found
+
+
+def place(
+    a: Architecture, found: Mapping[str, float], sizes: Sequence[tuple[float, float]]
+) -> dict[str, float]:
+    """Round what `measure` found to powers of two, and add the norms.
+
+    Args:
+        a: the model.
+        found: of all layers.
         sizes: the smallest and the largest root of a mean square of the stream's rows in front of
             each layer, and behind the last, on probes.
     """
-    found = {name: float(w.abs().max()) for name, w in weights.items()}
-    for i in range(a.layers):
-        found |= _attention(a, weights, i) | _feed(a, weights, i)
-    found["logits"] = float(_columns(a, weights, "output").max())
+    found = dict(found)
     for i in range(a.layers):
         found[f"{i}.norm1"] = _longest(sizes[i])
         found[f"{i}.norm2"] = _longest(sizes[i], sizes[i + 1])
@@ -108,7 +121,7 @@ def _attention(a: Architecture, w: Mapping[str, Tensor], i: int) -> dict[str, fl
     offsets = bias.split_with_sizes([inner, kv, kv])
     reach = math.sqrt(a.width)
     queries, keys, values = (
-        reach * torch.linalg.matrix_norm(matrix.view(a.width, -1, dim).transpose(0, 1), 2)
+        reach * spectral_norms(matrix.view(a.width, -1, dim).transpose(0, 1))
         + offset.view(-1, dim).norm(dim=1)
         for matrix, offset in zip(matrices, offsets, strict=True)
     )  # the length of each head
@@ -160,7 +173,16 @@ def _offset(w: Mapping[str, Tensor], name: str) -> Tensor:
 
 def _most(w: Mapping[str, Tensor], name: str, matrix: Tensor) -> float:
     """Bound how much longer a row gets; a bias counts as if the row had length one."""
-    return float(torch.linalg.matrix_norm(matrix, 2)) + float(_offset(w, name).norm())
+    return float(spectral_norms(matrix)) + float(_offset(w, name).norm())
+
+
+def spectral_norms(matrices: Tensor) -> Tensor:
+    """Return the largest singular values of (…, rows, columns), by the smaller Gram matrix."""
+    doubles = matrices.double()
+    if doubles.shape[-2] > doubles.shape[-1]:
+        doubles = doubles.mT
+    squares: Tensor = torch.linalg.eigvalsh(doubles @ doubles.mT)
+    return squares[..., -1].clamp(min=0).sqrt()
 
 
 def _longest(*sizes: tuple[float, float]) -> float:

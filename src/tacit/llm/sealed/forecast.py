@@ -1,11 +1,14 @@
 """What sealed passes cost, before they are run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tacit.llm.permuted.seats import Seats
+from tacit.llm.sealed.dealing import file_bytes, file_facts, plan_schedule
 from tacit.llm.sealed.parties import SealedVault
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import Passing
+from tacit.llm.sealed.schedule import Schedule
 from tacit.llm.sealed.table import plan_pass
 from tacit.mpc import OpeningCache, Plan
 
@@ -16,7 +19,27 @@ def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
     Cost: 0 rounds, 0 bits.
     """
     seats, cache = Seats(), OpeningCache()
-    passing = Passing(
+    passing, plans = _passing(vault, seats), []
+    for number, step in enumerate(passes):
+        plan = plan_pass(passing, step, seats, cache)
+        cache.keep(number, plan.kept_openings, {}, {})
+        plans.append(plan)
+    return tuple(plans)
+
+
+def forecast_file(vault: SealedVault, schedule: Schedule) -> int:
+    """Return how large the user's file of a session that is dealt ahead will be.
+
+    Cost: 0 rounds, 0 bits.
+    """
+    seats = Seats()
+    passing = replace(_passing(vault, seats), is_dealt=True)
+    plans = plan_schedule(passing, schedule, seats)
+    return file_bytes(file_facts(schedule, plans, passing, seats.user))
+
+
+def _passing(vault: SealedVault, seats: Seats) -> Passing:
+    return Passing(
         architecture=vault.architecture,
         bounds=vault.bounds,
         gain_bits=vault.gain,
@@ -25,9 +48,3 @@ def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
         user=seats.user,
         dealer=seats.dealer,
     )
-    plans = []
-    for number, step in enumerate(passes):
-        plan = plan_pass(passing, step, seats, cache)
-        cache.keep(number, plan.kept_openings, {}, {})
-        plans.append(plan)
-    return tuple(plans)

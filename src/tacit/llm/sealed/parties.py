@@ -1,29 +1,32 @@
 """The owner's and the dealer's ends of sealed inference, and what all three do alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import monotonic
 
 import torch
 from torch import Tensor
 
+from tacit import ring
 from tacit.errors import DisagreementError
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.model.plain import streams
 from tacit.llm.permuted.allowance import Account, Allowance
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.sealed.bounds import measure
+from tacit.llm.sealed.bounds import measure, place
+from tacit.llm.sealed.dealing import deal_material, keep_material
 from tacit.llm.sealed.folded import fold, usual_gain
 from tacit.llm.sealed.passes import Pass
-from tacit.llm.sealed.program import Reveal
+from tacit.llm.sealed.program import FRAC_BITS, Reveal
+from tacit.llm.sealed.schedule import Schedule
 from tacit.llm.sealed.shares import KvShares
 from tacit.llm.sealed.table import Table, sit_down
+from tacit.mpc import Words
 from tacit.party import Session
 
 _PROBE = 32
 """Tokens of texts that are the same for every model, to see how long rows of streams get."""
-SEALED_OWNER_BYTES, SEALED_USER_BYTES, SEALED_DEALER_BYTES = 76, 36, 20
-"""Memory per weight at its peak, as measured on a model of 26 million weights."""
 
 
 @dataclass(eq=False)
@@ -35,7 +38,7 @@ class SealedVault:
     """
 
     architecture: Architecture
-    weights: dict[str, Tensor]
+    weights: Mapping[str, Tensor | Words]
     bounds: dict[str, float]
     gain: int
     reveal: Reveal = "token"
@@ -44,10 +47,16 @@ class SealedVault:
     allowance: Allowance = field(default_factory=Allowance)
     account: Account = field(default_factory=Account)
     left_at: float | None = None
+    material: Path | None = None
+    """Where the keys of what was dealt for this user lie; None if nothing is dealt ahead."""
 
-    def for_user(self, account: Account | None = None) -> "SealedVault":
+    def for_user(
+        self, account: Account | None = None, material: Path | None = None
+    ) -> "SealedVault":
         """Return a vault of the same model for another user."""
-        return replace(self, conversations={}, account=account or Account(), left_at=None)
+        mine = replace(self, conversations={}, account=account or Account())
+        mine.left_at, mine.material = None, material
+        return mine
 
     def find(self, number: int) -> KvShares:
         """Return a conversation, or begin it; the one used longest ago makes room."""
@@ -87,7 +96,10 @@ class SealedVault:
 def open_sealed_vault(
     model: LanguageModel, *, reveal: Reveal = "token", probes: Sequence[Sequence[int]] = ()
 ) -> SealedVault:
-    """Prepare a model for sealed use. Cost: 8 bytes of memory per weight.
+    """Prepare a model for sealed use, a layer at a time.
+
+    Cost: memory for the words of every weight, 2 bytes each where a matrix has none from 1/2 on,
+    else 4; and for the largest matrix a few times.
 
     Args:
         model: the model.
@@ -97,37 +109,47 @@ def open_sealed_vault(
             are in range, and what is not is refused.
     """
     a, gain = model.architecture, usual_gain(model)
-    # As in the checkpoint: a word keeps fewer bits of a weight than a float does.
-    weights = {name: one.float() for name, one in fold(model, gain_bits=gain).items()}
     length = min(_PROBE, a.context)
     # A few ids begin texts, and the first token of a text has by far the longest rows.
     usual = [[first, *(torch.arange(1, length) * 7919 % a.vocab).tolist()] for first in range(4)]
     sizes = [
-        (2.0**gain * min(shortest), 2.0**gain * max(longest))
-        for shortest, longest in zip(*_lengths(model, [*usual, *map(list, probes)]), strict=True)
+        (2.0**gain * shortest, 2.0**gain * longest)
+        for shortest, longest in _lengths(model, [*usual, *map(list, probes)])
     ]
-    return SealedVault(a, weights, measure(a, weights, sizes), gain, reveal)
+    weights, found = dict[str, Tensor | Words](), dict[str, float]()
+    # As in the checkpoint: a word keeps fewer bits of a weight than a float does.
+    for part in fold(model, gain_bits=gain, dtype=torch.float32):
+        weights |= {name: _kept(name, values) for name, values in part.items()}
+        found |= measure(a, part)
+        part.clear()  # or the floats of this layer would wait for those of the next
+    return SealedVault(a, weights, place(a, found, sizes), gain, reveal)
 
 
-def _lengths(
-    model: LanguageModel, probes: list[list[int]]
-) -> tuple[list[list[float]], list[list[float]]]:
-    """Return the smallest and the largest roots of mean squares of rows, by layer and probe."""
-    found = [
-        [rows.double().square().mean(-1).sqrt() for rows in streams(model, probe)]
-        for probe in probes
+def _kept(name: str, values: Tensor) -> Tensor | Words:
+    """Encode what is multiplied, once; what is added is little, and encoded in every pass."""
+    if name == "positions" or name.endswith(".bias"):
+        return values
+    # A matrix lies with its columns in one piece: so a single row is multiplied fastest.
+    rows = values.t() if values.ndim == 2 and values.stride(0) == 1 else values
+    panels = rows.split_with_sizes(ring.panel_rows(tuple(rows.shape)))
+    words = ring.encode_narrow(panels, tuple(rows.shape), frac_bits=FRAC_BITS)
+    return Words(words if rows is values else words.t(), FRAC_BITS)
+
+
+def _lengths(model: LanguageModel, probes: list[list[int]]) -> list[tuple[float, float]]:
+    """Return the smallest and the largest root of a mean square of rows, layer by layer."""
+    layers = zip(*streams(model, probes), strict=True)
+    roots = [[rows.double().square().mean(-1).sqrt() for rows in layer] for layer in layers]
+    return [
+        (min(float(one.min()) for one in layer), max(float(one.max()) for one in layer))
+        for layer in roots
     ]
-    layers = list(zip(*found, strict=True))
-    return (
-        [[float(one.min()) for one in layer] for layer in layers],
-        [[float(one.max()) for one in layer] for layer in layers],
-    )
 
 
 def serve_sealed_owner(
     session: Session, vault: SealedVault, *, seats: Seats | None = None, device: str = "cpu"
 ) -> None:
-    """Take part in a user's passes until it leaves; shares live on the device.
+    """Take part in a user's passes until it leaves; weights lie on the device.
 
     Guarantee: that of `sealed`: the owner learns how many tokens are read and written, and when.
     """
@@ -144,6 +166,9 @@ def serve_sealed_owner(
 
 def _pass_on(table: Table, vault: SealedVault, seats: Seats) -> None:
     while (step := table.hear()) is not None:
+        if isinstance(step, Schedule):
+            keep_material(table, step, folder=vault.material)
+            continue
         kv = vault.find(step.conversation)
         if step.past > kv.length:
             raise DisagreementError(
@@ -153,7 +178,7 @@ def _pass_on(table: Table, vault: SealedVault, seats: Seats) -> None:
         kv.rewind(step.past)
         vault.charge(step, user=seats.user)
         vault.account.spend(step.rows, user=seats.user)
-        outcome = table.compute(step, _read_by(vault, step), kv.shares)
+        outcome = table.compute(step, read_by(vault, step), kv.shares)
         kv.extend(step.past, outcome.keys, outcome.values)
 
 
@@ -172,12 +197,15 @@ def serve_sealed_dealer(
     seats = seats or Seats()
     table = sit_down(session, architecture, reveal=reveal, seats=seats, device=device)
     while (step := table.hear()) is not None:
-        table.deal(step)
+        if isinstance(step, Schedule):
+            deal_material(table, step, device=device)
+        else:
+            table.deal(step)
 
 
-def _read_by(vault: SealedVault, step: Pass) -> dict[str, Tensor]:
+def read_by(vault: SealedVault, step: Pass) -> Mapping[str, Tensor | Words]:
     """Return the owner's part of what a pass reads."""
     positions = vault.weights.get("positions")
-    if positions is None:
+    if not isinstance(positions, Tensor):
         return vault.weights
-    return vault.weights | {"positions": positions[step.past : step.past + step.rows]}
+    return {**vault.weights, "positions": positions[step.places()]}

@@ -25,6 +25,8 @@ class Pass:
         prompt: for ChatGLM, how many tokens of the first prompt precede ``<sop>``.
         is_scored: whether a token is chosen after it.
         expects_next: whether the dealer may deal for a pass of one token behind it already.
+        voids: how many of the past ones do not count any more; only where all was dealt ahead.
+        pads: how many rows in front repeat the first that counts, and are void behind it.
     """
 
     conversation: int
@@ -33,6 +35,17 @@ class Pass:
     prompt: int
     is_scored: bool
     expects_next: bool = False
+    voids: int = 0
+    pads: int = 0
+
+    @property
+    def read(self) -> int:
+        """Return how many tokens before it count."""
+        return self.past - self.voids
+
+    def places(self) -> Tensor:
+        """Return where in the text each row stands."""
+        return (torch.arange(self.rows) - self.pads).clamp(min=0) + self.read
 
     @property
     def room(self) -> int:

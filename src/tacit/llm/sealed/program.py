@@ -55,6 +55,8 @@ class Passing:
     owner: str
     user: str
     dealer: str
+    is_dealt: bool = False
+    """Whether the dealer is gone: then its noise lies in shares with the material."""
 
     def run(self, ops: ProtocolOps[V], step: Pass, *, resumes: bool = False) -> Outcome[V]:
         """Compute one pass, on shapes or on shares.
@@ -95,19 +97,24 @@ class Passing:
         hot[torch.arange(len(ids)), torch.tensor(ids)] = 1
         return {"hot": hot}
 
-    def told(self, step: Pass) -> dict[str, Tensor]:
-        """Return the public words of a pass: what its rows turn by, and which keys they see."""
+    def told(self, step: Pass, slots: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the public words of a pass: what its rows turn by, and which keys they see.
+
+        ``slots`` says where in the text the token of each key stands, if some are void (-1).
+        """
         a, words = self.architecture, dict[str, Tensor]()
         _, signs = _swap(a)
+        held = torch.arange(step.past + step.rows) if slots is None else slots
+        rows = step.places() - step.read
         for window, layer in {a.window_of(i): i for i in range(a.layers)}.items():
-            seen = sight(a, step, layer)
+            seen = sight(a, step, layer)[rows][:, held.clamp(min=0)] & (held >= 0)
             shown = torch.zeros(step.rows, step.room, dtype=torch.int64)
             shown[:, : seen.shape[1]] = seen
             words[f"seen.{window}"] = shown.repeat(a.heads // a.kv_heads, 1)
             if a.positions == "learned":
                 continue
-            where = {"start": step.past, "count": step.rows, "prompt": step.prompt}
-            cos, sin = turns(a, **where, window=window)
+            where = {"start": step.read, "count": step.rows - step.pads, "prompt": step.prompt}
+            cos, sin = (one[rows] for one in turns(a, **where, window=window))
             words[f"cos.{window}"] = ring.encode(cos.double(), frac_bits=FRAC_BITS)
             words[f"sin.{window}"] = ring.encode(sin.double() * signs, frac_bits=FRAC_BITS)
         return words
@@ -284,7 +291,10 @@ class Passing:
     def _drawn(self, ops: ProtocolOps[V], scores: V) -> V:
         """Add the dealer's noise at the user's temperature, and nothing else of the user's."""
         shape, bound = (1, self.architecture.vocab), NOISE_BOUND / HOTTEST
-        noise = ops.input("noise", owner=self.dealer, shape=shape, bound=bound)
+        if self.is_dealt:
+            noise = ops.resume("noise", shape=shape, bound=bound)
+        else:
+            noise = ops.input("noise", owner=self.dealer, shape=shape, bound=bound)
         heat = ops.input("temperature", owner=self.user, shape=(1, 1), bound=HOTTEST)
         return ops.normalise_scale(ops.add(scores, ops.mul(noise, heat)))
 
@@ -318,9 +328,9 @@ class Passing:
 
 
 def sight(a: Architecture, step: Pass, layer: int) -> Tensor:
-    """Return which keys each new token may see in a layer, (rows, past + rows)."""
-    window = a.window_of(layer)
-    return visible(a, start=step.past, count=step.rows, prompt=step.prompt, window=window)
+    """Return which tokens each new one that counts may see in a layer, (new, read + new)."""
+    window, count = a.window_of(layer), step.rows - step.pads
+    return visible(a, start=step.read, count=count, prompt=step.prompt, window=window)
 
 
 def _cut(ops: ProtocolOps[V], joined: V, first: int, last: int, dim: int) -> V:

@@ -12,12 +12,14 @@ from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import learn, publish
 from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
 from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
+from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.llm.sealed.wishes import gumbel
 from tacit.mpc import (
     OpeningCache,
     Plan,
     Roles,
     Share,
+    Words,
     attend,
     compute,
     deal_ahead,
@@ -25,7 +27,7 @@ from tacit.mpc import (
     find_protocol,
     make_plan,
 )
-from tacit.party import Session
+from tacit.party import Session, without_collections
 from tacit.ring import Prg
 
 PROTOCOL = "sealed"
@@ -57,16 +59,16 @@ class Table:
         self, session: Session, passing: Passing, seats: Seats, device: str = "cpu"
     ) -> None:
         self.session, self.passing, self.seats = session, passing, seats
-        self._device = device
-        self._cache = OpeningCache()
+        self._cache = OpeningCache(weights_on=device)
         self._recent: dict[int, None] = {}
         self._plans: dict[tuple[int, int, bool], Plan] = {}
         self._ordered: _Run | None = None
         self.can_expect = False
         """Whether the weights are open, so that plans no longer change."""
 
+    @without_collections()
     def compute(
-        self, step: Pass, inputs: Mapping[str, Tensor], kept: Mapping[str, Share]
+        self, step: Pass, inputs: Mapping[str, Tensor | Words], kept: Mapping[str, Share]
     ) -> Outcome[Share]:
         """Compute a pass as the owner or the user."""
         run = self._begin(step)
@@ -77,7 +79,6 @@ class Table:
             inputs=inputs,
             kept=kept,
             cache=self._cache,
-            device=self._device,
             run=run.number,
             told=self.passing.told(step),
         )
@@ -85,6 +86,7 @@ class Table:
         # Keys and values are numbers, never bits or masked openings: shares.
         return cast("Outcome[Share]", outcome)
 
+    @without_collections()
     def deal(self, step: Pass) -> None:
         """Deal for a pass, unless that was done, and for the one that it orders."""
         was_dealt = self._is_ordered(step)
@@ -94,7 +96,7 @@ class Table:
         inputs = {}
         if step.is_scored and self.passing.reveal == "sample":
             inputs = {"noise": gumbel(Prg.from_os(), self.passing.architecture.vocab)}
-        attend(self.session, run.plan, run=run.number, inputs=inputs, device=self._device)
+        attend(self.session, run.plan, run=run.number, inputs=inputs)
         self.can_expect = True
         if self._ordered is not None:
             self._deal(self._ordered)
@@ -109,15 +111,18 @@ class Table:
         self.announce(words)
         self._drop()
 
-    def hear(self) -> Pass | None:
-        """Learn from the user what comes next, or None that it leaves."""
-        user = self.seats.user
+    def hear(self) -> Pass | Schedule | None:
+        """Learn from the user what comes next: a pass, material for many, or None: it leaves."""
+        a, user = self.passing.architecture, self.seats.user
         words = self.session.recv(user, _NEXT, (PASS_WORDS,))
-        return read_pass(words, sender=user, architecture=self.passing.architecture)
+        if int(words[0]) == DEAL:
+            self._drop()
+            return read_schedule(words, sender=user, architecture=a)
+        return read_pass(words, sender=user, architecture=a)
 
     def _deal(self, run: _Run) -> None:
         self._place(run)
-        deal_ahead(self.session, run.plan, run=run.number, cache=self._cache, device=self._device)
+        deal_ahead(self.session, run.plan, run=run.number, cache=self._cache)
 
     def _is_ordered(self, step: Pass) -> bool:
         """Tell whether this pass was agreed on with the one before; not what it orders itself."""
@@ -212,7 +217,7 @@ def sit_down(
         reveal: what the user is shown.
         seats: who is who.
         known: the bounds and the gain, as the owner.
-        device: where shares live.
+        device: where weights lie and are multiplied.
     """
     text = f"sealed {architecture!r} {reveal} {FRAC_BITS}"
     session.agree("model", hashlib.sha256(text.encode()).digest())

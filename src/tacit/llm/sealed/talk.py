@@ -1,7 +1,8 @@
 """The user's end of sealed inference: read a text, have a token chosen, and so on."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -11,11 +12,15 @@ from tacit.llm.backend.sampling import Place, Sampling, chooser, generator
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import names
+from tacit.llm.sealed.dealing import fetch_material
+from tacit.llm.sealed.dealt import DealtTable, meet_owner
 from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
 from tacit.llm.sealed.program import Reveal
+from tacit.llm.sealed.schedule import Reading, Schedule
 from tacit.llm.sealed.shares import KvShares
 from tacit.llm.sealed.table import sit_down
 from tacit.llm.sealed.wishes import check_wish, wish
+from tacit.mpc.offline import Material
 from tacit.party import Session
 from tacit.result import Leak
 from tacit.ring import Prg
@@ -52,12 +57,29 @@ class SealedClient:
         reveal: Reveal = "token",
         seats: Seats | None = None,
         device: str = "cpu",
+        material: Material | None = None,
+        on_empty: Callable[[], None] = lambda: None,
     ) -> None:
+        """Sit down with the owner and the dealer, or with the owner alone.
+
+        Args:
+            session: my end of the chat.
+            architecture: the model's.
+            reveal: what is shown.
+            seats: who is who.
+            device: where weights lie and are multiplied.
+            material: what was dealt before, if there is no dealer in the session.
+            on_empty: told when an answer ends because the material does.
+        """
         self.session, self.architecture, self.reveal = session, architecture, reveal
         self.seats = seats or Seats()
         self._table = sit_down(
             session, architecture, reveal=reveal, seats=self.seats, device=device
         )
+        self._dealt, self._on_empty = None, on_empty
+        if material is not None:
+            self._dealt = meet_owner(self._table, material, device=device)
+            self._reading = Reading(self._dealt.schedule)
         self._is_new = True
         self.saturated = 0
         """Rows of attention so far with scores beyond 40, which count as 48 at most."""
@@ -81,12 +103,29 @@ class SealedClient:
         for left in reversed(range(limit)):
             if len(memory.read) + len(fresh) > self.architecture.context:
                 return
+            if self._dealt is not None and left < limit - 1 and not self._reading.left:
+                self._on_empty()
+                return
             fresh = [self._next(memory, fresh, choose, has_next=left > 0)]
             yield fresh[0]
 
+    def fetch_material(
+        self,
+        schedule: Schedule,
+        path: Path,
+        *,
+        forecast: Callable[[int, int], None] = lambda size, passes: None,
+    ) -> int:
+        """Have a session that comes later dealt for; see `tacit.llm.sealed.dealing`."""
+        self._note_bounds()
+        return fetch_material(self._table, schedule, path, forecast=forecast)
+
     def leave(self) -> None:
         """Tell the others that no pass follows."""
-        self._table.leave(LEAVE)
+        if self._dealt is not None:
+            self._dealt.leave()
+        else:
+            self._table.leave(LEAVE)
 
     def _next(
         self, memory: SealedMemory, fresh: list[int], choose: "_Choose", *, has_next: bool
@@ -95,6 +134,8 @@ class SealedClient:
 
         If another may follow, it is ordered: the dealer deals for it meanwhile.
         """
+        if self._dealt is not None:
+            return self._next_dealt(self._dealt, memory, fresh, choose)
         if self.architecture.family == "chatglm" and not memory.read:
             memory.prompt = len(fresh) - 1
         shown = None
@@ -119,6 +160,24 @@ class SealedClient:
             memory.read += now
             shown = outcome.shown
         assert shown is not None  # noqa: S101 - the last chunk is scored
+        return choose.token(shown, memory.read)
+
+    def _next_dealt(
+        self, dealt: DealtTable, memory: SealedMemory, fresh: list[int], choose: "_Choose"
+    ) -> int:
+        """Do as `_next` with the passes that were dealt for; keys and values stay in them."""
+        text, shown = [*memory.read, *fresh], None
+        self._reading.check(text)
+        for step, rows, end in self._reading.passes(text):
+            dealt.announce(step)
+            inputs = dealt.passing.inputs(rows)
+            if step.is_scored:
+                inputs |= choose.inputs(text[:end])
+            outcome = dealt.compute(step, inputs)
+            self._note_sizes(step)
+            self._check_range(outcome.strange)
+            memory.read, shown = text[:end], outcome.shown
+        assert shown is not None  # noqa: S101 - the last pass is scored
         return choose.token(shown, memory.read)
 
     def _check_range(self, strange: Tensor | None) -> None:
@@ -169,7 +228,7 @@ class SealedClient:
         if not self._is_new:
             return
         self._is_new = False
-        for peer in (self.seats.user, self.seats.dealer):
+        for peer in (self.seats.user, *self._others({self.seats.dealer})):
             self.session.ledger.record(
                 Leak(
                     to=peer,
@@ -192,16 +251,20 @@ class SealedClient:
                     elements=1,
                 )
             )
-        for peer in (self.seats.owner, self.seats.dealer):
+        for peer in self._others({self.seats.owner, self.seats.dealer}):
             self.session.ledger.record(
                 Leak(
                     to=peer,
-                    what="how many tokens are read and written, and when",
+                    what="how many tokens are read, taken back and written, and when",
                     why="sizes are not hidden",
                     kind="size",
-                    elements=step.rows,
+                    elements=step.rows - step.pads,
                 )
             )
+
+    def _others(self, wanted: set[str]) -> list[str]:
+        """Return which of these are in the session: a dealer that dealt before is not."""
+        return [peer for peer in self.session.peers if peer in wanted]
 
 
 class _ByScores:

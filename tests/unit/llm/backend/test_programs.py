@@ -13,7 +13,7 @@ from tacit.llm.backend.programs import owner_program
 from tacit.llm.floating.parties import KEY, agree, draw_mask, hear_scales, matrices
 from tacit.llm.permuted import Account, Seats
 from tacit.llm.permuted.setup import agree_on, learn_precision, recv_key, take_weights
-from tacit.llm.permuted.weights import Weights, draw_masks
+from tacit.llm.permuted.weights import Weights, drawn_masks
 from tacit.llm.permuted.weights import matrices as private_matrices
 from tacit.party import run_threads
 
@@ -75,7 +75,7 @@ def recovered(model, jobs):
     for owner in owners:
         set_up(owner, protocol, hold_key, hold_weights)
     masked, truth = got["masked"][jobs[0]], owners[0].vault.weights
-    masks = Weights(dict(draw_masks(got["shape"], got["key"][jobs[1]])))
+    masks = Weights(drawn_masks(got["shape"], got["key"][jobs[1]]))
     same = total = 0
     for matrix in private_matrices(got["shape"]):
         one_by_one = torch.eye(matrix.shape[0], dtype=torch.int64)

@@ -132,11 +132,11 @@ def serving(folder, model, monkeypatch, *, memory_bytes=None, **chosen):
     monkeypatch.setattr(the_module, "_GLANCE_S", 0.05)
     make_program, stop = the_module._program, threading.Event()
 
-    def watched(role, *rest):
-        make = make_program(role, *rest)
+    def watched(role, *rest, **how):
+        make = make_program(role, *rest, **how)
 
-        def made(account):
-            service.programs[role].append(make(account))
+        def made(account, folder):
+            service.programs[role].append(make(account, folder))
             return service.programs[role][-1]
 
         return made

@@ -58,7 +58,10 @@ def say(client, ids, limit, **sampling):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_walk_in_the_clear_is_the_plain_model(family):
     model = tiny(family, seed=3)
-    a, weights = model.architecture, {name_of(n): w for n, w in fold(model).items()}
+    a, weights = (
+        model.architecture,
+        {name_of(n): w for part in fold(model) for n, w in part.items()},
+    )
     ids, party = [1, 5, 7, 9], Measuring(weights)
     prompt = len(ids) - 1 if family == "chatglm" else 0
     step = Pass(conversation=0, past=0, rows=4, prompt=prompt, is_scored=True)

@@ -15,7 +15,8 @@ from tokenizers import Tokenizer, models
 
 from llm_models import CHATGLM, GPT2, LLAMA, LLAMA_CONFIG, llama_tensors, make_model
 from tacit.errors import DataError, TacitError
-from tacit.llm import open_checkpoint
+from tacit.llm import ChatProtocol, open_checkpoint
+from tacit.llm.backend.chat_file import ROLES
 
 QWEN2 = replace(LLAMA, has_bias=True, tied_output=False)
 QWEN2_CONFIG = {**LLAMA_CONFIG, "model_type": "qwen2", "tie_word_embeddings": False}
@@ -194,10 +195,40 @@ def test_an_unknown_architecture_is_refused_by_name(tmp_path, change, words):
         open_checkpoint(write(tmp_path, {**LLAMA_CONFIG, **change}, {}))
 
 
+def test_weights_that_are_read_when_they_are_wanted_are_those_that_are_loaded(case, tmp_path):
+    config, model, rename = case
+    found = open_checkpoint(write(tmp_path, config, rename(model))).read()
+    same(found, model)
+    group = found.weights._known[1]
+    assert sum(one.nbytes for one in group.values()) < 0.6 * sum(
+        one.nbytes for one in model.weights.values()
+    )
+
+
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_CONFIG))
     with pytest.raises(DataError, match=r"does not fit: it needs .* GiB .* 0\.0 GiB are free"):
         open_checkpoint(tmp_path).check_memory(1000)
+
+
+def test_a_model_of_a_billion_weights_fits_16_gib_with_all_three_parties(tmp_path):
+    big = {
+        "hidden_size": 2048,
+        "num_hidden_layers": 22,
+        "head_dim": 64,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "intermediate_size": 5632,
+        "vocab_size": 32000,
+        "max_position_embeddings": 2048,
+        "tie_word_embeddings": False,
+    }
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA_CONFIG, **big}))
+    found = open_checkpoint(tmp_path)
+    for name in ("sealed", "permuted"):
+        ChatProtocol(name=name).check_memory(found, 16 << 30, *ROLES)
+        with pytest.raises(DataError, match=r"needs 15\.\d GiB"):
+            ChatProtocol(name=name).check_memory(found, 15 << 30, *ROLES)
 
 
 def test_the_tokenizer_of_another_model_is_refused(tmp_path):

@@ -199,7 +199,8 @@ def test_an_id_beyond_the_vocabulary_is_refused():
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_streams_are_what_every_layer_reads_and_what_the_scores_follow_from(name):
     model = make_model(ARCHITECTURES[name])
-    found = streams(model, [1, 2, 3])
+    found, other = streams(model, [[1, 2, 3], [5]])
+    assert other[-1].shape == (1, 16)
     assert [tuple(x.shape) for x in found] == [(3, 16)] * (model.architecture.layers + 1)
     scores = norm(model, "norm", found[-1]) @ model.weights["output.weight"].T
     assert torch.allclose(scores, logits(model, [1, 2, 3]), atol=1e-5)

@@ -112,7 +112,7 @@ def test_no_text_exceeds_what_the_weights_allow(family, monkeypatch):
     assert most.get("post1.x", 0.0) < exact.attended
     assert most.get("post2.x", 0.0) < exact.stream
     assert most["scores"] < exact.scores
-    found = streams(model, ids)
+    (found,) = streams(model, [ids])
     assert float(found[0].norm(dim=1).max()) < exact.embedded
     lengths = max(float(x.norm(dim=1).max()) for x in found)
     names = ("q", "k", "v", "q norm", "k norm")

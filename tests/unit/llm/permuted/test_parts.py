@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from private_llm import FAMILIES, MEETING, tiny
+from private_llm import FAMILIES, MEETING, answering, plainly, speak, tiny
 from tacit.errors import ConfigError, DisagreementError, FrameError
 from tacit.llm.permuted import (
     BRIEF,
@@ -25,6 +25,8 @@ from tacit.llm.permuted import (
     open_vault,
     serve_dealer,
     serve_owner,
+    setup,
+    weights,
 )
 from tacit.llm.permuted.batch import read_batch
 from tacit.llm.permuted.blueprint import Blueprint
@@ -43,9 +45,9 @@ from tacit.llm.permuted.prf_stream import (
     unpad,
 )
 from tacit.llm.permuted.setup import Kept
-from tacit.llm.permuted.weights import draw_masks, encode_model, matrices
+from tacit.llm.permuted.weights import drawn_masks, encode_model, fold, matrices
 from tacit.party import run_threads
-from tacit.ring import Prg
+from tacit.ring import Prg, encode, narrowed
 
 
 @given(st.integers(1, 8), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=9))
@@ -220,10 +222,35 @@ def test_a_table_gives_the_token_at_the_place(place, run):
 def test_every_matrix_is_there_and_masked_by_the_key(family):
     model = tiny(family)
     ring = encode_model(model, Precision())
-    masks = dict(draw_masks(model.architecture, b"m" * 16))
+    masks = drawn_masks(model.architecture, b"m" * 16)
     for matrix in matrices(model.architecture):
-        assert ring.words[matrix.name].shape == matrix.shape == masks[matrix.name].shape
-    assert torch.equal(masks["embed"], dict(draw_masks(model.architecture, b"m" * 16))["embed"])
+        assert ring.words[matrix.name].shape == matrix.shape == masks[matrix.name].words().shape
+    again = drawn_masks(model.architecture, b"m" * 16)["embed"]
+    assert torch.equal(masks["embed"].words(), torch.cat(list(again.panels(8 * 64))))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_words_are_narrow_and_those_of_the_whole_matrix(monkeypatch, family):
+    monkeypatch.setattr(weights, "_PANEL_BYTES", 8 * 40)
+    model, precision = tiny(family), Precision()
+    found, plan = encode_model(model, precision), Blueprint(model.architecture, precision)
+    for matrix in matrices(model.architecture):
+        values, bias, bits = fold(model, matrix, plan)
+        scale = precision.stream if matrix.name == "embed" else precision.weight
+        words = found.words[matrix.name]
+        assert torch.equal(words.long(), encode(values, frac_bits=scale).t())
+        assert words.dtype == narrowed(words.long()).dtype != torch.int64 or matrix.name == "embed"
+        if bias is not None:
+            assert torch.equal(found.biases[matrix.name], encode(bias, frac_bits=bits))
+
+
+@pytest.mark.parametrize("family", ["llama", "chatglm"])
+def test_a_dealer_that_keeps_no_masks_deals_the_same(monkeypatch, family):
+    model, ids = tiny(family), [1, 5, 7]
+    monkeypatch.setattr(setup, "KEPT_BYTES", 0)
+    monkeypatch.setattr(setup, "_PART_BYTES", 8 * 100)
+    said = speak(model, answering(ids, 4))
+    assert said.value == plainly(model, ids, 4)
 
 
 def test_two_vaults_of_one_model_have_masks_of_their_own():

@@ -5,22 +5,27 @@ import torch
 
 from private_llm import FAMILIES, MEETING, OLDER, plainly, tiny
 from sealed_chat import ERROR, as_user, say
+from tacit import ring
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, RangeError
 from tacit.llm import Cache, LanguageModel, PlainBackend, Sampling, logits, next_logits
 from tacit.llm.sealed import (
     Pass,
     SealedClient,
     SealedMemory,
+    folded,
     open_sealed_vault,
     serve_sealed_dealer,
     serve_sealed_owner,
+    table,
 )
 from tacit.llm.sealed.bounds import names, weight_shapes
 from tacit.llm.sealed.passes import PASS_WORDS, read_pass
 from tacit.llm.sealed.table import Table
 from tacit.llm.sealed.wishes import check_wish, wish
+from tacit.mpc import OpeningCache, Words, cache, dealer
+from tacit.mpc.additive2 import weights
 from tacit.party import run_threads
-from tacit.ring import Prg
+from tacit.ring import Factor, Prg
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -263,10 +268,69 @@ def test_no_value_of_a_long_random_text_exceeds_its_bound(family):
     vault = open_sealed_vault(model)
     a, bounds = vault.architecture, vault.bounds
     assert set(weight_shapes(a)) <= set(bounds) == set(names(a))
-    for name, weight in vault.weights.items():
-        assert float(weight.abs().max()) <= bounds[name]
+    for name, kept in vault.weights.items():
+        values = kept.words.double() * 2.0**-kept.frac_bits if isinstance(kept, Words) else kept
+        assert float(values.abs().max()) <= bounds[name]
     ids = torch.randint(0, a.vocab, (60,), generator=torch.Generator().manual_seed(1)).tolist()
     assert float(logits(model, ids).abs().max()) <= bounds["logits"]
+
+
+def words(values):
+    """Encode as an owner always did: a float of the checkpoint's precision, 16 fraction bits."""
+    return torch.round(values.float().double() * 2.0**16).long()
+
+
+def test_an_owner_keeps_the_words_of_its_floats_and_each_once(monkeypatch):
+    monkeypatch.setattr(folded, "_PANEL_BYTES", 8 * 40)
+    monkeypatch.setattr(ring.narrow, "PANEL_BYTES", 8 * 40)
+    model = tiny("llama", seed=3)
+    w, vault = {name: one.double() for name, one in model.weights.items()}, open_sealed_vault(model)
+    a, scale = model.architecture, 2.0**vault.gain
+    q = a.query_scale * w["layers.1.q.weight"]
+    qkv = torch.cat([q, w["layers.1.k.weight"], w["layers.1.v.weight"]])
+    wanted = {
+        "embed": scale * w["embed"],
+        "1.qkv.weight": (qkv * w["layers.1.norm1.weight"]).T,
+        "1.down.weight": scale * w["layers.1.down.weight"].T,
+        "output.weight": (w["output.weight"] * w["norm.weight"]).T,
+    }
+    for name, values in wanted.items():
+        assert torch.equal(vault.weights[name].words.long(), words(values)), name
+    assert {one.words.dtype for one in vault.weights.values()} <= {torch.int16, torch.int32}
+    assert vault.for_user().weights is vault.weights
+
+
+def test_behind_a_pass_weights_take_4_8_and_no_bytes_at_the_three(monkeypatch):
+    caches = []
+
+    class Noted(OpeningCache):
+        def __init__(self, **more):
+            super().__init__(**more)
+            caches.append(self)
+
+    monkeypatch.setattr(table, "OpeningCache", Noted)
+    monkeypatch.setattr(cache, "REMEMBERED_BYTES", 0)
+    monkeypatch.setattr(cache, "ALL_WEIGHTS_BYTES", 0)
+    monkeypatch.setattr(dealer, "_LARGE_BYTES", 0)
+    model = tiny("llama", seed=3)
+    vault = open_sealed_vault(model)
+    said, _ = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 3), vault=vault)
+    assert said == plainly(model, [1, 5, 7], 3)
+    names = weight_shapes(model.architecture)
+    count = sum(torch.Size(shape).numel() for shape in names.values())
+    sizes = []
+    for one in caches:
+        kept = {
+            tensor.data_ptr(): tensor.nbytes
+            for opening in one._openings.values()
+            for tensor in (opening.opened, opening.clear, opening.mask_share)
+            if tensor is not None
+        }
+        masks = [part.nbytes for pair in one._masks.values() for part in pair if part is not None]
+        sizes.append(sum(kept.values()) + sum(masks))
+    assert sorted(sizes)[0] == 0
+    assert sorted(sizes)[1] <= 4 * count
+    assert sorted(sizes)[2] == 8 * count
 
 
 def test_a_stream_with_one_huge_entry_is_brought_down_and_not_cut_off():
@@ -329,3 +393,24 @@ def test_rows_of_scores_that_saturate_are_counted():
     assert as_user(model, talk)[0] == 0
     strange = LanguageModel(architecture=model.architecture, weights=loud)
     assert as_user(strange, talk)[0] > 0
+
+
+def test_weights_that_are_prepared_for_an_accelerator_give_the_same_scores(monkeypatch):
+    model = tiny("llama", seed=2, layers=1)
+
+    def tokens(client):
+        return say(client, SealedMemory(), [1, 2, 3], 4)
+
+    plain, _ = as_user(model, tokens)
+    prepared: list[tuple[int, int]] = []
+
+    def prepare(words):
+        prepared.append(tuple(words.shape))
+        return Factor(tuple(words.shape), words, None)
+
+    monkeypatch.setattr(weights, "is_prepared", lambda shape, device: len(shape) == 2)
+    monkeypatch.setattr(dealer, "is_prepared", lambda shape, device: len(shape) == 2)
+    monkeypatch.setattr("tacit.ring.prepare", prepare)
+    assert as_user(model, tokens)[0] == plain
+    # Owner and user prepare every matrix once; the dealer for the first pass, and for all others.
+    assert {prepared.count(shape) % 4 for shape in prepared} == {0}

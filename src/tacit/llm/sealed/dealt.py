@@ -1,0 +1,167 @@
+"""A sealed session of owner and user alone, on material that was dealt before."""
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from time import monotonic
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from tacit.errors import DataError, DisagreementError, FrameError
+from tacit.llm.permuted.seats import Seats
+from tacit.llm.sealed.dealing import NOISE, digest_plans, owner_file, planned
+from tacit.llm.sealed.parties import SealedVault, read_by
+from tacit.llm.sealed.passes import PASS_WORDS, Pass
+from tacit.llm.sealed.program import FRAC_BITS, HOTTEST, NOISE_BOUND, Outcome
+from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
+from tacit.llm.sealed.table import Table, sit_down
+from tacit.mpc import OpeningCache, Share, Words, compute
+from tacit.mpc.offline import Material, open_material
+from tacit.mpc.share import Spec
+from tacit.party import Session
+
+_NEXT = "llm/pass"
+_IDENTITY = "setup/dealt"
+_LEAVE = -1
+
+
+class DealtTable:
+    """One party's place in a session without a dealer: makes the passes of a schedule in turn.
+
+    Guarantee: that of `sealed`. Every pass has masks of its own, and the file they come from is
+    marked as used before the first of them is drawn: see `tacit.mpc.offline`.
+    """
+
+    def __init__(self, table: Table, material: Material, device: str = "cpu") -> None:
+        """Agree with the other party on the two files, and mark mine as used.
+
+        Raises:
+            DataError: my file was made for another model, other bounds or another version.
+            DisagreementError: the other party's file does not belong to mine.
+        """
+        self.session, self.seats = table.session, table.seats
+        self.schedule, self._material = read_about(material.facts), material
+        self.passing, self._plans = planned(table, self.schedule)
+        if material.facts.plans != digest_plans(self._plans):
+            raise DataError(
+                f"{material.path} was dealt for a model with other bounds or sizes, or by another "
+                "version of tacit; have it dealt anew"
+            )
+        text = f"{self.schedule!r} {material.facts.plans}"
+        self.session.agree("material", hashlib.sha256(text.encode()).digest())
+        material.begin()
+        self._passes, self._at = self.schedule.passes(), 0
+        self._slots, self._cache = Slots(), OpeningCache(weights_on=device)
+
+    def announce(self, step: Pass) -> None:
+        """Tell the owner what the next pass reads, as the user."""
+        self.session.send(self.seats.owner, _NEXT, torch.tensor([step.voids, step.pads]))
+
+    def leave(self) -> None:
+        """Tell the owner that no pass follows, as the user."""
+        self.session.send(self.seats.owner, _NEXT, torch.tensor([_LEAVE, 0]))
+
+    def hear(self) -> Pass | None:
+        """Learn from the user what the next pass reads, or None that it leaves."""
+        user = self.seats.user
+        voids, pads = (int(one) for one in self.session.recv(user, _NEXT, (2,)))
+        if voids == _LEAVE:
+            return None
+        if self._at == len(self._passes):
+            raise FrameError(user, "asks for more passes than were dealt for")
+        step = replace(self._passes[self._at], voids=voids, pads=pads)
+        is_sound = 0 <= pads < step.rows and 0 <= step.read <= self._slots.read
+        if not is_sound:
+            raise FrameError(user, f"asks for a pass with {voids} void tokens and {pads} pads")
+        return step
+
+    def compute(self, step: Pass, inputs: Mapping[str, Tensor | Words]) -> Outcome[Share]:
+        """Compute the next pass of the schedule."""
+        number, self._at = self._at, self._at + 1
+        plan = self._plans[number]
+        self._slots.follow(step)
+        self._cache.place(step.conversation, step.past)
+        text = f"{number} {step!r}"
+        self.session.agree("plan", hashlib.sha256(text.encode()).digest())
+        outcome = compute(
+            self.session,
+            plan,
+            lambda ops: self.passing.run(ops, step),
+            inputs=inputs,
+            kept=self._noise(step, number),
+            cache=self._cache,
+            material=self._material,
+            run=number,
+            told=self.passing.told(step, self._slots.places()),
+        )
+        return cast("Outcome[Share]", outcome)
+
+    def _noise(self, step: Pass, number: int) -> dict[str, Share]:
+        """Return my share of the noise that the dealer drew."""
+        if not step.is_scored or self.passing.reveal != "sample":
+            return {}
+        shape, bound = (1, self.passing.architecture.vocab), NOISE_BOUND / HOTTEST
+        label = NOISE.format(number)
+        if self.session.me == self.seats.owner:
+            words = self._material.own(label).words(shape)
+        else:
+            words = self._material.read(label, shape[1]).reshape(shape)
+        spec = Spec.of(shape=shape, frac_bits=FRAC_BITS, bound=bound)
+        return {"noise": Share(words, spec)}
+
+
+def meet_owner(table: Table, material: Material, *, device: str = "cpu") -> DealtTable:
+    """Begin a session without a dealer, as the user."""
+    schedule = read_about(material.facts)
+    table.session.send(table.seats.owner, _IDENTITY, schedule.words(), phase="setup")
+    return DealtTable(table, material, device)
+
+
+def serve_dealt_owner(
+    session: Session, vault: SealedVault, *, seats: Seats | None = None, device: str = "cpu"
+) -> None:
+    """Take part in a user's passes until it leaves, on material that was dealt before.
+
+    Guarantee: as `serve_sealed_owner`. Whatever file the user has, the owner's own is used once.
+    """
+    seats = seats or Seats()
+    table = sit_down(
+        session,
+        vault.architecture,
+        reveal=vault.reveal,
+        seats=seats,
+        known=(vault.bounds, vault.gain),
+        device=device,
+    )
+    vault.left_at = None
+    a, user = vault.architecture, seats.user
+    row = 2 * a.layers * a.kv_heads * a.head_dim * torch.int64.itemsize
+    try:
+        with ExitStack() as stack:
+            dealt = DealtTable(table, _find(session, vault, seats, stack), device)
+            while (step := dealt.hear()) is not None:
+                vault.account.settle(row * (step.past + step.rows), user=user)
+                vault.account.spend(step.rows - step.pads, user=user)
+                dealt.compute(step, read_by(vault, step))
+    finally:
+        vault.left_at = monotonic()
+
+
+def _find(session: Session, vault: SealedVault, seats: Seats, stack: ExitStack) -> Material:
+    """Open the file that belongs to what the user names."""
+    user, folder = seats.user, vault.material
+    words = session.recv(user, _IDENTITY, (PASS_WORDS,))
+    schedule = read_schedule(words, sender=user, architecture=vault.architecture)
+    if folder is None:
+        raise FrameError(user, "has material in a file, and this owner keeps none")
+    try:
+        return stack.enter_context(open_material(owner_file(folder, schedule), me=seats.owner))
+    except DataError as error:
+        raise DisagreementError(
+            user,
+            "names material that was never dealt with this owner, or was used already, or is in "
+            "use: masks are used once, so have new material dealt",
+        ) from error
