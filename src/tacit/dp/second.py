@@ -1,14 +1,17 @@
 """A second computation of ε, by code that shares none of the composition with the first."""
 
+import logging
 from dataclasses import dataclass
 
-from tacit.dp.accountant import find_accountant, supporting
+from tacit.dp.accountant import ACCOUNTANTS, find_accountant, supporting
 from tacit.dp.event import unroll
 from tacit.dp.ledger import Ledger, epsilon
 from tacit.dp.renyi import has_renyi, renyi_epsilon
 from tacit.errors import ClaimError
+from tacit.extras import install_hint
 from tacit.result import Claim
 
+_log = logging.getLogger(__name__)
 AGREEMENT = 0.01
 """How far, relatively, the second ε may lie above the first."""
 
@@ -34,7 +37,8 @@ class Second:
 def confirm(ledger: Ledger, claim: Claim) -> Second | None:
     """Compute the ε of a claim a second time; None if the claim has no ε or nobody else can.
 
-    Looks at the client that the claim is about: the worst off.
+    Looks at the client that the claim is about: the worst off. What another accountant of
+    dp-accounting would confirm is not confirmed without it, and a warning says so.
 
     Raises:
         ClaimError: the second ε is larger by more than `AGREEMENT`.
@@ -58,6 +62,14 @@ def _again(ledger: Ledger, first: str, delta: float) -> Second | None:
         if name in able:
             again = epsilon(ledger, delta=delta, accountant=name).epsilon
             return None if again is None else Second(again, find_accountant(name).name)
+    if any(not ACCOUNTANTS[name].is_ready for name in _PARTNERS.get(first, ())):
+        # A sum of Rényi divergences is larger than a tight ε, and contradicts nothing.
+        _log.warning(
+            "ε by %s is not computed a second time without dp-accounting; run: %s",
+            first,
+            install_hint("dp_accounting"),
+        )
+        return None
     if first == "renyi" or not all(has_renyi(step) for one in steps for step in one):
         return None
     different = {frozenset(one.items()): one for one in steps}.values()

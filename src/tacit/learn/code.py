@@ -76,15 +76,18 @@ class OwnModel:
         # Where the source of its classes is looked up, which decides what may come from the cache.
         sys.modules[name] = module
         wanted = MAKERS if self.function is None else (self.function,)
-        try:
-            loader.exec_module(module)
-        except (OSError, SyntaxError, ImportError, AttributeError, NameError) as error:
-            raise ConfigError(
-                f"model.code: {self.path}: wanted Python with a function {wanted[0]}(): {error}"
-            ) from error
-        for one in wanted:
-            if callable(function := getattr(module, one, None)):
-                return function()
+        # One thread at a time: torch has one generator for all, and parties may be threads, of
+        # which another draws weights that must follow its seed.
+        with TRACING:
+            try:
+                loader.exec_module(module)
+            except (OSError, SyntaxError, ImportError, AttributeError, NameError) as error:
+                raise ConfigError(
+                    f"model.code: {self.path}: wanted Python with a function {wanted[0]}(): {error}"
+                ) from error
+            for one in wanted:
+                if callable(function := getattr(module, one, None)):
+                    return function()
         raise ConfigError(
             f"model.code: {self.path}: wanted a function {wanted[0]}() that makes a model, got none"
         )

@@ -21,12 +21,14 @@ from tacit.dp import (
     FixedSample,
     Gaussian,
     Laplace,
+    Ledger,
     Poisson,
     Pure,
     Repeated,
     Response,
     Shuffled,
     Target,
+    confirm,
     epsilon,
     exact_gaussian_event,
     least_noise,
@@ -150,3 +152,12 @@ def test_fractional_orders_come_from_our_integral_and_agree_at_whole_ones():
     noise = Gaussian(sigma=0.9, l2_sensitivity=1.0, relation=ADD_REMOVE_RECORD)
     ours = renyi(Poisson(event=noise, rate=0.02, is_hidden=True), orders)
     assert ours == pytest.approx(accountant.rdp, rel=1e-8)
+
+
+def test_without_the_extra_a_second_computation_says_what_to_install(no_library, caplog):
+    ledger = Ledger()
+    ledger.record(Repeated(event=STEPS["gaussian"], count=3))
+    claim = epsilon(ledger, delta=1e-5)
+    assert claim.accountant == "fourier"
+    assert confirm(ledger, claim) is None
+    assert "pip install 'tacit-ml[dp]'" in caplog.text

@@ -276,6 +276,11 @@ def train_federated(
     """
     if engine not in ENGINES:
         raise ConfigError(f"the engine is one of {', '.join(ENGINES)}, got {engine!r}")
+    if task.spec.public_key is not None:
+        raise ConfigError(
+            "public_key is that of clients elsewhere, whose secrets are not here; leave it out "
+            "(federated.public_key of a job): simulated clients make keys of their own"
+        )
     shards = task.load()
     judge = task.judge(shards)
     if engine == "flower":

@@ -20,7 +20,11 @@ from tacit.result import Claim, Metric
 
 @dataclass(frozen=True, kw_only=True)
 class RoundReport:
-    """What one round did. ``claim`` is about all rounds so far, ``metrics`` about the new model."""
+    """What one round did. ``claim`` is about all rounds so far, ``metrics`` about the new model.
+
+    ``bytes_up`` and ``bytes_down`` are those of a client, from and to the server; a shuffler's or
+    an authority's are counted apart.
+    """
 
     number: int
     accuracy: float | None
@@ -33,6 +37,8 @@ class RoundReport:
     bytes_down: float
     seconds: float
     metrics: tuple[Metric, ...] = ()
+    helper_up: int = 0
+    helper_down: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,6 +118,8 @@ def run_rounds(
             bytes_down=per_client(meter.down, config),
             seconds=time.perf_counter() - begun,
             metrics=metrics,
+            helper_up=meter.up.get(HELPER, 0),
+            helper_down=meter.down.get(HELPER, 0),
         )
         reports.append(report)
         on_round(report)

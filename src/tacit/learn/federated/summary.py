@@ -8,7 +8,7 @@ from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.calibration import CalibratedMechanism
 from tacit.learn.federated.promises import promises
 from tacit.learn.federated.rounds import Outcome
-from tacit.learn.federated.spec import FederatedSpec
+from tacit.learn.federated.spec import HELPERS, FederatedSpec
 from tacit.result import Claim, Cost, Curve, Leak, LeakKind, Metric, Sheet, Traffic
 
 _LARGE_EPSILON = 10.0
@@ -126,19 +126,25 @@ def cost_of(spec: FederatedSpec, outcome: Outcome) -> Cost:
     """Return what all rounds moved."""
     rounds = outcome.rounds
     stages = _STAGES.get(spec.aggregator, spec.clients + 1) + spec.verified
+    messages = stages * len(rounds) * spec.clients
     ways = {
-        ("clients", "server"): sum(report.bytes_up for report in rounds),
-        ("server", "clients"): sum(report.bytes_down for report in rounds),
+        ("clients", "server"): (messages, spec.clients * sum(r.bytes_up for r in rounds)),
+        ("server", "clients"): (messages, spec.clients * sum(r.bytes_down for r in rounds)),
     }
+    helper = HELPERS.get(spec.aggregator)
+    if helper is not None:
+        asked, said = (sum(r.helper_down for r in rounds), sum(r.helper_up for r in rounds))
+        count = sum(r.helper_down > 0 for r in rounds)
+        ways |= {("server", helper): (count, asked), (helper, "server"): (count, said)}
     traffic = tuple(
         Traffic(
             sender=sender,
             receiver=receiver,
             phase="online",
-            messages=stages * len(rounds) * spec.clients,
-            payload_bytes=int(moved * spec.clients),
+            messages=count,
+            payload_bytes=int(moved),
         )
-        for (sender, receiver), moved in ways.items()
+        for (sender, receiver), (count, moved) in ways.items()
     )
     return Cost(traffic=traffic, offline_rounds=0, online_rounds=2 * stages * len(rounds))
 

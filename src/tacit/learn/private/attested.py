@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.crypto import Identity, make_identity
+from tacit.errors import InputError
 from tacit.learn.private.crew import Answer
 from tacit.learn.private.direct import Direct
 from tacit.learn.private.facts import share_input_facts
@@ -75,7 +76,14 @@ class Attested(Direct):
     def _out_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         weights = {name: torch.zeros_like(one) for name, one in self.weights.items()}
         zeros = torch.zeros(shape, dtype=torch.float64)
-        return tuple(self._computed(ObliviousOps(), weights, zeros).shape)
+        try:
+            return tuple(self._computed(ObliviousOps(), weights, zeros).shape)
+        except RuntimeError as error:  # torch's own words name no layer and no row
+            name, first = next(iter(weights.items()))
+            raise InputError(
+                f"the model takes no rows of shape {shape[1:]}: its first weights, {name!r}, have "
+                f"shape {tuple(first.shape)}"
+            ) from error
 
     def _forecast(self, shape: tuple[int, ...], out: tuple[int, ...]) -> Forecast:
         tally, (client, server) = Tally(), self.crew.owners

@@ -73,7 +73,10 @@ def share_weight_facts(
     else:
         sizes = session.learn(owner, "weight-facts", count)
     _check_sizes(owner, sizes)
-    _record(session, owner, "how large each weight can be, to a quarter of an octave", count)
+    what = (
+        "how large each weight can be and how much longer it makes a row, to a quarter of an octave"
+    )
+    _record(session, owner, what, count)
     found = [size_of(quarters) for quarters in sizes]
     bounds = dict(zip(weights, found[: len(weights)], strict=True))
     return bounds, dict(zip(gains, found[len(weights) :], strict=True))

@@ -88,6 +88,23 @@ class Secured(Shown):
             x = self.model.prepare(x)
         return _checked(x)
 
+    @property
+    def _entries(self) -> int | None:
+        """Return how many entries a table has that the input names by whole numbers, if it does."""
+        return self.model.entries() if isinstance(self.model, Imported) else None
+
+    def _entered(self, x: Tensor) -> Tensor:
+        """Turn names of a table's entries into one-hot vectors: the client does so by itself."""
+        entries = self._entries
+        if entries is None:
+            return x
+        if not bool(((x >= 0) & (x < entries) & (x == x.round())).all()):
+            raise DataError(
+                f"the model reads a table of {entries} entries: wanted whole numbers from 0 to "
+                f"{entries - 1}, got others"
+            )
+        return (x[..., None] == torch.arange(entries, dtype=x.dtype)).to(x.dtype)
+
     def _join(self, session: Session, x: Tensor | None) -> Answer:
         usage, crew = Usage(), self.crew
         with session.progress.stage("plan"):
@@ -95,7 +112,7 @@ class Secured(Shown):
             fitted, plan = self._fitted(facts)
         mine: dict[str, Tensor] = {}
         if session.me == crew.client and x is not None:
-            mine = {"x": x}
+            mine = {"x": self._entered(x)}
         elif session.me == crew.server:
             mine = {_input_name(name): value for name, value in self.weights.items()}
         if session.me in crew.roles.computing:
@@ -118,7 +135,7 @@ class Secured(Shown):
 
     def facts(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Facts:
         """Return the public facts about an input of this shape, and about the weights."""
-        bound = self.input_bound if input_bound is None else input_bound
+        bound = self._known_bound if input_bound is None else input_bound
         if bound is None:
             raise ConfigError("a forecast wants input_bound, how large the input can be")
         bounds = {name: size_of(largest(value)) for name, value in self._sized().items()}
@@ -194,21 +211,30 @@ class Secured(Shown):
     def _gains(self) -> Mapping[str, float]:
         return self.model.gains if isinstance(self.model, Imported) else {}
 
+    @property
+    def _known_bound(self) -> float | None:
+        """Return what is known about the size of the input before it is there."""
+        return self.input_bound if self._entries is None else 1.0
+
     def _agree(self, session: Session, x: Tensor | None) -> Facts:
         if session.me == self.crew.client and x is None:
             raise DataError(f"{session.me!r} is the client and must give an input")
-        shape, bound = share_input_facts(session, self.crew.client, x, bound=self.input_bound)
+        shape, bound = share_input_facts(session, self.crew.client, x, bound=self._known_bound)
         bounds, gains = share_weight_facts(session, self.crew.server, self._sized(), self._gains())
         bounds |= self._agreed_bounds()
         return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
 
     def _program(self, facts: Facts) -> Callable[[Any], Tensor | None]:
-        model, crew = self.model, self.crew
+        model, crew, entries = self.model, self.crew, self._entries
+        shape, frac_bits = facts.shape, self.frac_bits
         if isinstance(model, Imported):
-            model = replace(model, gains=facts.gains)
+            model = replace(model, gains=facts.gains, is_hot=entries is not None)
+        if entries is not None:
+            shape, frac_bits = (*shape, entries), 0
 
         def program(ops: Any) -> Tensor | None:  # PlanOps and SecretOps have different tensors
-            x = ops.input("x", owner=crew.client, shape=facts.shape, bound=facts.input_bound)
+            bound = facts.input_bound
+            x = ops.input("x", owner=crew.client, shape=shape, bound=bound, frac_bits=frac_bits)
             weights = {
                 name: ops.input(
                     _input_name(name),

@@ -214,3 +214,12 @@ def test_what_an_enclave_has_no_use_for_is_refused(net):
     for options in ({"frac_bits": 16}, {"cap": 4.0}):
         with pytest.raises(ConfigError):
             tacit.secure(net, protocol="enclave", **options)
+
+
+def test_rows_of_another_width_are_refused_in_our_words():
+    private = tacit.secure(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), protocol="enclave")
+    wrong = torch.zeros((2, 99))
+    with pytest.raises(InputError, match=r"takes no rows of shape \(99,\): its first weights, "):
+        private(wrong)
+    with pytest.raises(InputError, match="takes no rows"):
+        private.forecast((2, 99))
