@@ -21,6 +21,7 @@ from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn import search_path
 from tacit.learn.federated import Seat, Update, find_aggregator, round_config
+from tacit.learn.federated.front import train_federated
 from tacit.learn.weights import load_weights, read_facts
 from tacit.ring import Prg
 
@@ -71,6 +72,11 @@ def test_the_examples_of_every_aggregator_run(name, monkeypatch):
     first = [claim.assumptions[0].split(":")[0] for claim in part.result.claims[1:]]
     assert set(first) <= {"semi-honest", "malicious"}
     assert first
+    helper = {"keyed": {"authority"}}.get(name, set())  # sends and gets messages like the others
+    moved = {one.sender: one.payload_bytes for one in part.result.metered.traffic}
+    assert set(moved) == {one.receiver for one in part.result.metered.traffic}
+    assert set(moved) == {"clients", "server"} | helper
+    assert all(moved.values())
 
 
 def test_secrets_of_a_job_are_made_once_and_open_its_rounds(tmp_path):
@@ -90,6 +96,11 @@ def test_secrets_of_a_job_are_made_once_and_open_its_rounds(tmp_path):
     offer = Update(np.zeros(5, np.float32), 1)
     client = known.make_client(config, seat, Prg.from_os())
     server.accept(3, client.answer(server.invite()[3], lambda: offer))
+    with pytest.raises(ConfigError, match=r"federated.public_key: that of clients on nodes"):
+        run_job(job)
+    task = task_of(job, FOLDERS)
+    with pytest.raises(ConfigError, match="public_key is that of clients elsewhere"):
+        train_federated(task)
     with pytest.raises(ConfigError, match=r"is there already.*take another NAME or --dir"):
         make_secrets(path, "clients", tmp_path / "keys")
     path.write_text((EXAMPLES[0].with_name("fl-digits.toml")).read_text())

@@ -169,3 +169,10 @@ def test_the_model_is_the_one_of_the_shares(make_job, tmp_path):
             plain = float(module(torch.from_numpy(PEOPLE[int(one)])[None]))
         assert float(score) == pytest.approx(plain, abs=2.0**-8)
         assert int(label) == SICK[int(one)]
+
+
+def test_a_book_of_trainings_is_refused_by_name(make_job):
+    owners = {name: {"set": "breast-cancer"} for name in ("bank", "insurer")}
+    owners["bank"] |= {"book": "spent.json", "most_epsilon": 2.0}
+    with pytest.raises(ConfigError, match=r"data\.owners\.bank\.book: .* spend nothing"):
+        make_job(data__owners=owners)

@@ -41,3 +41,17 @@ def test_another_protocol_can_be_looked_at():
 def test_jobs_of_other_kinds_are_refused():
     with pytest.raises(ConfigError, match="one linear layer"):
         examine(JOBS / "serve-digits.toml", protocol=None, is_quick=True)
+
+
+def test_a_job_on_ciphertexts_lists_what_either_side_sees(monkeypatch):
+    pytest.importorskip("tenseal", reason="tacit-ml[he] is not installed")
+    monkeypatch.chdir(JOBS.parents[1])
+    path = JOBS / "infer-encrypted.toml"
+    result = examine(path, protocol=None, is_quick=True)
+    assert (result.protocol, result.kind) == ("he", "leakage")
+    assert {leak.to for leak in result.leakage} == {"clinic"}
+    assert any("lab sees ciphertexts" in claim.guarantee for claim in result.claims)
+    assert "Nothing was attacked" in result.notes[0]
+    assert "Nothing was attacked" in report.render(result)
+    with pytest.raises(ConfigError, match="--protocol looks at shares, and 'he' has none"):
+        examine(path, protocol="sealed", is_quick=True)

@@ -212,7 +212,8 @@ def test_the_plan_of_a_federated_job_has_the_bytes_and_the_epsilon_of_its_run(ag
     result = federated.run(job, Console(file=io.StringIO()), ()).result
     up = next(one.value for one in result.utility if one.name.startswith("bytes sent by a client"))
     assert f"A client sends {up:,.0f} B" in planned.lines[1]
-    total = sum(one.payload_bytes for one in result.metered.traffic)
+    ours = [one for one in result.metered.traffic if "clients" in (one.sender, one.receiver)]
+    total = sum(one.payload_bytes for one in ours)
     assert f"all clients {total:,} B in all rounds" in planned.lines[1]
     assert planned.claims[0].epsilon == pytest.approx(result.claims[0].epsilon)
     assert planned.leaks == result.leakage
@@ -383,3 +384,6 @@ def test_sealed_passes_cost_what_was_planned(plan_chat):
     token = sum(one.payload_bytes for one in plans[1].cost.traffic if one.phase == "online")
     assert code == 0
     assert f"A token: {token:,} B in {plans[1].cost.online_rounds} rounds" in out
+    dealt = size([plans[1].cost], "dealer", "user", "offline")
+    assert f"offline {dealt:,} B from the dealer\n" in out
+    assert "Dealt ahead (tacit deal --prompt 3 --tokens 64): a file of " in out

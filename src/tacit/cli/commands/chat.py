@@ -12,6 +12,7 @@ import click
 from tacit.cli.commands.chat_options import (
     KEYS,
     MANNER,
+    MATERIAL,
     NOTHING,
     PATH,
     PROTOCOL,
@@ -22,6 +23,7 @@ from tacit.cli.commands.chat_options import (
     with_options,
 )
 from tacit.cli.commands.models import find_model, model
+from tacit.cli.memory import keep_small_blocks
 from tacit.cli.screen import Board, board, say
 
 if TYPE_CHECKING:
@@ -37,6 +39,15 @@ _MODEL_HELP = "A folder, a GGUF file, or a name from `tacit model list`.  [defau
 def _check_quota(quota: int | None, role: str | None) -> None:
     if quota is not None and role != "owner":
         raise click.UsageError("--quota is for the owner to choose, with --as owner.")
+
+
+def _check_material(material: Path | None, role: str | None, protocol: "ChatProtocol") -> None:
+    if material is None:
+        return
+    if role not in ("owner", "user"):
+        raise click.UsageError("--material is for --as owner or --as user: no dealer comes then.")
+    if not protocol.is_sealed:
+        raise click.UsageError("--material belongs to --protocol sealed; the others have none.")
 
 
 _SUITS = (
@@ -61,6 +72,7 @@ _SUITS = (
 @KEYS
 @with_options(PROTOCOL)
 @QUOTA
+@MATERIAL
 @click.option(
     "--rtt-ms", type=float, metavar="X", help="With --as user: round-trip time to the owner."
 )
@@ -76,6 +88,7 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Unpack[Asked]) -
     The owner does not learn what you ask. What you learn of the model depends on --protocol: lines
     under each answer say what each side learned.
     """
+    keep_small_blocks()
     say(edge.err, "starting …", "dim")  # the libraries alone take seconds to load
     role, job, keys, quota = how["role"], how["job"], how["keys"], how["quota"]
     where = {"endpoint": how["endpoint"], "prompt": how["prompt"]}
@@ -100,21 +113,25 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Unpack[Asked]) -
         return
     protocol = _protocol([] if job is None else [job], role, how)
     _check_quota(quota, role)
+    material = how["material"]
+    _check_material(material, role, protocol)
     if job is not None and role is not None and role != "user":
-        _serve_once(edge, job, role, protocol, path=path, keys=keys, quota=quota)
+        _serve_once(edge, job, role, protocol, path=path, keys=keys, quota=quota, material=material)
         return
     from tacit.llm.backend.chat import chat_as_user, chat_in_processes
 
     protocol.check(manner.sampling)
     if protocol.warning is not None:
         say(edge.err, protocol.warning, "bold")
-    with _Stages(edge) as note:
+    with Stages(edge) as note:
         found = find_model(path)
         if job is None:
             opened = chat_in_processes(found, protocol, manner, note)
         else:
             link = _network(how["rtt_ms"], how["mbit"])
-            opened = chat_as_user(job, found, protocol, manner, keys=keys, network=link, note=note)
+            opened = chat_as_user(
+                job, found, protocol, manner, keys=keys, network=link, note=note, material=material
+            )
         with opened as talk:
             note.open()
             _talk(edge, talk, manner, **where)
@@ -131,6 +148,7 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Unpack[Asked]) -
 @KEYS
 @with_options(PROTOCOL)
 @QUOTA
+@MATERIAL
 @click.option(
     "--memory",
     type=click.FloatRange(min=0, min_open=True),
@@ -149,6 +167,7 @@ def serve_llm(
     One file for each user: the users do not meet, and each has a key and ports of its own, masks
     and limits too. When one leaves or fails, the next meeting begins; the others do not notice.
     """
+    keep_small_blocks()
     status_fd, listen_fd = how["status_fd"], how["listen_fd"]
     edge.is_child = status_fd is not None
     if edge.is_child:
@@ -160,6 +179,7 @@ def serve_llm(
     model = find_model(how["path"]) if role == "owner" else None
     protocol = _protocol(jobs, role, how)
     _check_quota(how["quota"], role)
+    _check_material(how["material"], role, protocol)
     if status_fd is None:
         if role == "owner":
             _say_words(edge, protocol, how["path"])
@@ -170,6 +190,7 @@ def serve_llm(
             keys=how["keys"],
             protocol=protocol,
             quota=how["quota"],
+            material=how["material"],
             note=lambda text: say(edge.err, text, "dim"),
             memory_bytes=None if how["memory"] is None else int(how["memory"] * 1e9),
         )
@@ -188,7 +209,7 @@ def serve_llm(
     )
 
 
-class _Stages:
+class Stages:
     """Shows where the parties stand until the chat is open, and after it says what must be said."""
 
     def __init__(self, edge: "Edge") -> None:
@@ -196,7 +217,7 @@ class _Stages:
         self._rows: Board | None = None
         self._stack = ExitStack()
 
-    def __enter__(self) -> "_Stages":
+    def __enter__(self) -> "Stages":
         from tacit.cli.jobs.forecast_chat import chat_roles
 
         self._rows = self._stack.enter_context(board(self._edge.err, chat_roles()))
@@ -229,6 +250,7 @@ def _serve_once(
     path: str | None,
     keys: Path,
     quota: int | None,
+    material: Path | None,
 ) -> None:
     from tacit.llm.backend.serving import serve_once
 
@@ -241,6 +263,7 @@ def _serve_once(
         keys=keys,
         protocol=protocol,
         quota=quota,
+        material=material,
         note=lambda text: say(edge.err, text, "dim"),
     )
 

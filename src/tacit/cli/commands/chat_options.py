@@ -33,6 +33,7 @@ class Served(Choices):
     path: str | None
     keys: Path
     quota: int | None
+    material: Path | None
     memory: float | None
     listen_fd: int | None
     status_fd: int | None
@@ -45,6 +46,7 @@ class Asked(Choices):
     job: Path | None
     keys: Path
     quota: int | None
+    material: Path | None
     rtt_ms: float | None
     mbit: float | None
     prompt: str | None
@@ -141,8 +143,8 @@ PROTOCOL = (
         default="transfer",
         show_default=True,
         help="With --protocol permuted: how the user learns which token it chose. transfer: by "
-        "randomness of the dealer. bfv: by homomorphic encryption (TenSEAL), slower, and its "
-        "noise is not hidden from the user. At the owner, to offer it, and at the user.",
+        "randomness of the dealer. bfv: by homomorphic encryption (TenSEAL), slower, and "
+        "without the dealer. At the owner, to offer it, and at the user.",
     ),
 )
 
@@ -153,6 +155,15 @@ QUOTA = click.option(
     metavar="TOKENS",
     help="With --as owner: how many tokens one user's key may have read and written, ever; counted "
     "in a file beside the owner's key.  [default: no limit]",
+)
+
+
+MATERIAL = click.option(
+    "--material",
+    type=PATH,
+    metavar="PATH",
+    help="Hold a sealed chat without the dealer, on what `tacit deal` had dealt before. With --as "
+    "user: its file. With --as owner: the folder of its keys, `dealt` beside the owner's key.",
 )
 
 

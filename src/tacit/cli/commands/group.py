@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from rich.console import Console
 
 from tacit.cli.commands import chat
+from tacit.cli.commands import deal as deal_command
 from tacit.cli.commands import hosts as host_command
 from tacit.cli.commands import serve as serve_command
 from tacit.cli.commands import studio as studio_command
@@ -349,6 +350,7 @@ COMMANDS = (
     *(verify, audit, split),
     *serve_command.COMMANDS,
     *chat.COMMANDS,
+    *deal_command.COMMANDS,
     *studio_command.COMMANDS,
     *host_command.COMMANDS,
     *(bench, completion),

@@ -23,7 +23,9 @@ from tacit.audit.permutation import (
     training_subject,
 )
 from tacit.cli.environment import data_folders
+from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.infer import load_rows as load_questions
+from tacit.cli.jobs.infer_direct import find_direct
 from tacit.cli.jobs.infer_job import InferJob, load_linear
 from tacit.cli.jobs.kinds import load_job
 from tacit.cli.jobs.train_data import join_owners
@@ -53,8 +55,16 @@ def examine(
         note: is told what is being done.
     """
     usage, progress = Usage(), Progress()
+    job = load_job(path)
+    if isinstance(job, InferJob) and job.is_direct:
+        if protocol is not None:
+            raise ConfigError(
+                f"{path}: --protocol looks at shares, and {job.protocol.kind!r} has none; name "
+                "another in a copy of the job"
+            )
+        return _direct(job, usage, progress)
     note("training in the clear, for weights to look at")
-    subject = _subject(path, looks=2 if is_quick else _LOOKS)
+    subject = _subject(job, path, looks=2 if is_quick else _LOOKS)
     if protocol is not None:
         find_protocol(protocol)
         subject = replace(subject, protocol=protocol)
@@ -93,8 +103,35 @@ def _figure(is_quick: bool) -> tuple[Curve, ...]:
     )
 
 
-def _subject(path: Path, *, looks: int) -> Subject:
-    job, search = load_job(path), data_folders()
+def _direct(job: InferJob, usage: Usage, progress: Progress) -> Result:
+    """List what the two owners of a job see: values on the way are no one's, or the server's."""
+    rows, _ = load_questions(job, data_folders())
+    shape = tuple(rows.shape)
+    private, _ = find_direct(job, shape, data_folders())
+    is_hidden = job.protocol.kind == "he"
+    return Result(
+        kind="leakage",
+        name=job.job.name,
+        protocol=job.protocol.kind,
+        launched="threads",
+        parties=(usage.report(name="lab", role="holds everything", progress=progress),),
+        forecast=None,
+        metered=NOTHING_SENT,
+        leakage=private.leaks(shape),
+        claims=private.claims(),
+        utility=(),
+        notes=(
+            "Nothing was attacked: values on the way are ciphertexts of a key that the server has "
+            "not, and there is nothing to correlate or to put in order. What answers themselves "
+            "tell of the model, `tacit run` of an audit job measures."
+            if is_hidden
+            else "Nothing was attacked: a simulated enclave shows its party every row.",
+        ),
+    )
+
+
+def _subject(job: Job, path: Path, *, looks: int) -> Subject:
+    search = data_folders()
     if isinstance(job, TrainJob):
         return _training(job, search, looks=looks)
     if isinstance(job, InferJob) and job.is_linear:

@@ -97,7 +97,8 @@ def leakage(
     """Measure what the parties of JOB could infer.
 
     JOB is of kind train or predict, and all of its data must be here: this is for whoever decides
-    which protocol is safe enough, not for the parties. Real runs are watched and attacked.
+    which protocol is safe enough, not for the parties. Real runs are watched and attacked. Of a job
+    with protocol he or enclave, what either side sees is listed.
     """
     with working(edge.err, "starting"):
         from tacit import report

@@ -41,6 +41,11 @@ def check_inputs(job: FederatedJob, parties: Sequence[str]) -> None:
 def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
     """Train with simulated clients, on the engine that the job names."""
     usage, progress = Usage(), Progress()
+    if job.federated.public_key is not None:
+        raise ConfigError(
+            "federated.public_key: that of clients on nodes of their own; leave it out here, "
+            "simulated clients make keys themselves"
+        )
     _state(job, console)
     task = task_of(job, search)
     with progress.stage("load"):

@@ -120,7 +120,7 @@ class FederatedTable:
         threshold: for "encrypted" with "paillier": how many clients decrypt together; without it
             all clients share one key.
         public_key: the file with the clients' public key, for "encrypted" on real nodes; a
-            simulation makes its own in its place.
+            simulation, which makes its own, refuses it.
         verified: whether clients check the sum that the server says; for "masked", "encrypted" and
             "keyed".
         engine: "local" is one process; "flower" is Flower's simulation, on Ray.

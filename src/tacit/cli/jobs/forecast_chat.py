@@ -1,11 +1,9 @@
 """What a private chat costs per token, before anybody meets."""
 
-from collections.abc import Iterable
-
 from tacit.cli.commands.models import find_model
 from tacit.cli.jobs.kind import Network
 from tacit.cli.jobs.outlook import Asked, Outlook
-from tacit.llm import DEALER_BYTES, ChatProtocol, LanguageModel, open_checkpoint
+from tacit.llm import ChatProtocol, LanguageModel, open_checkpoint
 from tacit.llm.backend.chat_file import ROLES, ChatFile
 from tacit.llm.backend.protocol import choose_protocol
 from tacit.llm.model import store
@@ -21,12 +19,20 @@ from tacit.llm.permuted import (
 )
 from tacit.llm.permuted import Network as Link
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.sealed import SEALED_OWNER_BYTES, Pass, open_sealed_vault, plan_passes
-from tacit.mpc import Plan
-from tacit.result import Leak
+from tacit.llm.sealed import (
+    Pass,
+    Schedule,
+    forecast_file,
+    open_sealed_vault,
+    plan_passes,
+)
+from tacit.mpc.plan import cost_in_a_row
+from tacit.result import Cost, Leak
 
 PROMPT_TOKENS = 128
 """Tokens that were read before the one that is forecast, unless a number is given."""
+_AHEAD = 64
+"""Tokens of the session whose file is forecast: what `tacit deal` deals for if nothing is said."""
 
 
 def forecast_chat(
@@ -51,9 +57,8 @@ def forecast_chat(
     if protocol.name == "floating":
         lines.append("No forecast: the floating protocol does not declare its messages.")
     else:
-        needed = SEALED_OWNER_BYTES if protocol.is_sealed else DEALER_BYTES
-        checkpoint.check_memory(store.free_memory_bytes(), bytes_per_weight=needed)
-        loaded = checkpoint.load()
+        protocol.check_memory(checkpoint, store.free_memory_bytes(), "owner")
+        loaded = checkpoint.read()
         if protocol.is_sealed:
             lines += _sealed(loaded, past)
         else:
@@ -103,22 +108,29 @@ def _permuted(
 
 def _sealed(model: LanguageModel, past: int) -> list[str]:
     vault = open_sealed_vault(model)
-    orders = [
-        Pass(conversation=0, past=0, rows=past, prompt=0, is_scored=True),
-        Pass(conversation=0, past=past, rows=1, prompt=0, is_scored=True),
-    ]
-    prompt, token = plan_passes(vault, orders)
+    if model.architecture.family == "chatglm":  # which reads a prompt at once
+        first = Pass(conversation=0, past=0, rows=past, prompt=0, is_scored=True)
+        passes, ahead = [first, first.following()], []
+    else:
+        passes = list(Schedule(prompt=past, tokens=1).passes())
+        many = Schedule(prompt=past, tokens=min(_AHEAD, model.architecture.context - past))
+        ahead = [
+            f"Dealt ahead (tacit deal --prompt {many.prompt} --tokens {many.tokens}): a file of "
+            f"{forecast_file(vault, many):,} B at the user, below 1 kB at the owner"
+        ]
+    *prompt, token = plan_passes(vault, passes)
     return [
-        f"The prompt, and the weights under masks: {_volume(prompt)}",
-        f"A token: {_volume(token)}",
+        f"The prompt, and the weights under masks: {_volume(cost_in_a_row(prompt))}",
+        f"A token: {_volume(token.cost)}",
+        *ahead,
     ]
 
 
-def _volume(plan: Plan) -> str:
-    def size(phases: Iterable[str]) -> int:
-        return sum(one.payload_bytes for one in plan.cost.traffic if one.phase in phases)
-
+def _volume(cost: Cost) -> str:
+    online = sum(one.payload_bytes for one in cost.traffic if one.phase == "online")
+    offline = {one.sender: one.payload_bytes for one in cost.traffic if one.phase == "offline"}
+    weights = f" and {offline['owner']:,} B from the owner" if "owner" in offline else ""
     return (
-        f"{size(['online']):,} B in {plan.cost.online_rounds} rounds; offline "
-        f"{size(['offline']):,} B"
+        f"{online:,} B in {cost.online_rounds} rounds; offline {offline['dealer']:,} B from the "
+        f"dealer{weights}"
     )

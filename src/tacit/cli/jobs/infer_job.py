@@ -104,6 +104,13 @@ class InferData:
         if self.owners and any(one is not None for one in named):
             text = "say where their columns come from; leave set, file, label, rows and shape out"
             refuse("owners", text)
+        for name, owner in self.owners.items():
+            if owner.book is not None:
+                refuse(
+                    f"owners.{name}.book",
+                    "counts what private trainings spend; predictions spend nothing: leave book "
+                    "and most_epsilon out",
+                )
 
     @property
     def source(self) -> Source:
