@@ -10,13 +10,14 @@ each other before the query: weights under masks, or, while inputs are shared, P
 import atexit
 import hashlib
 import json
+import resource
 import socket
 import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import cast
 
 import torch
@@ -43,6 +44,15 @@ class Run:
     online_ms: float
     offline_ms: float
     largest_error: float
+    processor_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """One run of a row in which nobody waited for material; memory is the parties' peaks so far."""
+
+    wall_ms: float
+    memory_mb: float
 
 
 class Parties:
@@ -77,6 +87,18 @@ class Parties:
             * (max(first["end"], second["end"]) - min(first["start"], second["start"])),
             offline_ms=1e3 * (second["dealt"] - min(one["began"] for one in began) + before),
             largest_error=first["error"],
+            processor_ms=1e3 * sum(one["processor"] for one in answers),
+        )
+
+    def run_whole(self, row: Row, protocol: str) -> Whole:
+        """Run a row without waiting for material: all that it takes, from the first to the last."""
+        plan_row(row, protocol)
+        crew = self._crew or self._start()
+        answers = crew.ask({"row": row.name, "protocol": protocol, "waits": False})
+        ends = [one["end"] for one in answers[:2]]
+        return Whole(
+            wall_ms=1e3 * (max(ends) - min(one["asked"] for one in answers)),
+            memory_mb=sum(one["memory"] for one in answers),
         )
 
     def floor_ms(self, row: Row, protocol: str) -> float:
@@ -168,18 +190,21 @@ class _Party:
                     plan = plan_row(row, protocol)
                     answer: Answer = run_floor(session, plan, lambda: self._meet(session))
                 else:
-                    answer = self._run(session, row, protocol)
+                    began = process_time()
+                    answer = self._run(session, row, protocol, waits=question.get("waits", True))
+                    answer["processor"] = process_time() - began
+                    answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
                 print(json.dumps(answer), flush=True)
 
-    def _run(self, session: Session, row: Row, protocol: str) -> Answer:
+    def _run(self, session: Session, row: Row, protocol: str, *, waits: bool) -> Answer:
         plan = plan_row(row, protocol)
+        answer: Answer = {"asked": monotonic()}
         if self.me == ROLES.dealer:
             serve(session, plan, inputs={})
-            return {"began": self._began}
-        answer: Answer = {}
+            return {**answer, "began": self._began}
 
         def wait_for_material() -> None:
-            if plan.roles.dealer:
+            if plan.roles.dealer and waits:
                 session.recv(ROLES.dealer, "bench/dealt", (1,))
             answer["dealt"], answer["began"] = monotonic(), self._began
 
@@ -196,6 +221,8 @@ class _Party:
 
         program = opened(work_on(row, Hooks(wait_for_material, note_inputs, start, stop)))
         result = compute(session, plan, program, inputs=self._inputs(row))
+        if plan.roles.dealer and not waits:
+            session.recv(ROLES.dealer, "bench/dealt", (1,))
         if result is not None:
             answer["error"] = largest_error(row, result.numpy())
         return answer

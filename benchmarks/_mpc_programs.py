@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import torch
+from _mpc_bert import encoder
 from _mpc_rows import LAYER_NORM_EPS, Row, make_operands
 from bench import NotMeasured
 
@@ -33,6 +34,7 @@ class Operation:
     verb: str
     write: Callable[..., Any]  # takes and gives the values of whatever ops it is called with
     has_weights: bool = False  # all operands but the first are known before the query
+    frac_bits: int = FRAC_BITS
 
 
 OPERATIONS = {
@@ -46,6 +48,7 @@ OPERATIONS = {
     "layer_norm": Operation("layer_norm", lambda ops, x: ops.layer_norm(x, eps=LAYER_NORM_EPS)),
     "rsqrt": Operation("rsqrt", lambda ops, x: ops.rsqrt(x)),
     "mlp": Operation("relu", _perceptron, has_weights=True),
+    "bert": Operation("attention", encoder, has_weights=True, frac_bits=16),
 }
 
 
@@ -123,13 +126,13 @@ def plan_row(row: Row, protocol: str) -> Plan:
 
 
 def _plan(row: Row, protocol: str, program: Callable[[PlanOps], object]) -> Plan:
-    verb = OPERATIONS[row.operation].verb
-    if not hasattr(PlanOps, verb):
-        raise NotMeasured(f"there is no ops.{verb} yet")
+    operation = OPERATIONS[row.operation]
+    if not hasattr(PlanOps, operation.verb):
+        raise NotMeasured(f"there is no ops.{operation.verb} yet")
     try:
         found = find_protocol(protocol)
         roles = ROLES if found.has_dealer else Roles(*ROLES.computing)
-        return make_plan(program, found, roles, frac_bits=FRAC_BITS)
+        return make_plan(program, found, roles, frac_bits=operation.frac_bits)
     except KeyError as error:
         raise NotMeasured(f"{protocol} has no kernel {error}") from error
     except TacitError as error:

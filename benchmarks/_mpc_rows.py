@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
+from _mpc_encoder import draw_encoder, run_encoder
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -125,6 +126,11 @@ def _perceptron(draw: np.random.Generator, batch: int, *widths: int) -> tuple[Op
     return tuple(operands)
 
 
+def _encoder(draw: np.random.Generator, *sizes: int) -> tuple[Operand, ...]:
+    found = draw_encoder(draw, *sizes)
+    return tuple(Operand(name, one, float(np.abs(one).max())) for name, one in found.items())
+
+
 INPUTS: dict[str, Callable[..., tuple[Operand, ...]]] = {
     "linear": _matrices,
     "matmul": _matrices,
@@ -136,6 +142,7 @@ INPUTS: dict[str, Callable[..., tuple[Operand, ...]]] = {
     "layer_norm": _activations,
     "rsqrt": _positives,
     "mlp": _perceptron,
+    "bert": _encoder,
 }
 
 
@@ -172,4 +179,5 @@ ANSWERS: dict[str, Callable[..., Array]] = {
     "layer_norm": _layer_norm,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "mlp": _run_perceptron,
+    "bert": run_encoder,
 }

@@ -166,9 +166,7 @@ def run_once(
         learner.first_weights(),
         make_spec(setting, asked),
         config=config,
-        judge=lambda weights: measure_odds(
-            learner.odds(weights, x_test).cpu().numpy(), labels.numpy()
-        ),
+        judge=lambda weights: measure_odds(learner.odds(weights, x_test).cpu().numpy(), labels),
         on_round=lambda report: None,
     )
     last = outcome.rounds[-1]

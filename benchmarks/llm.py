@@ -36,7 +36,7 @@ from tacit.llm.permuted import (
     serve_owner,
 )
 from tacit.llm.permuted.setup import DealerMasks
-from tacit.llm.permuted.weights import Weights, draw_masks
+from tacit.llm.permuted.weights import Weights, drawn_masks
 from tacit.party import Meeting, Session, run_threads
 from tacit.transport import Link, Patience, Shaped
 
@@ -91,7 +91,8 @@ def set_up(path: Path, tokens: int) -> Bench:
     found = open_checkpoint(path)
     model = found.load()
     vault = open_vault(model)
-    masks = DealerMasks(vault.key, Weights(dict(draw_masks(model.architecture, vault.key))))
+    kept = {name: mask.words() for name, mask in drawn_masks(model.architecture, vault.key).items()}
+    masks = DealerMasks(vault.key, Weights(kept))
     times, plain = [], []
     for _ in range(3):
         began, stamps, plain = time.perf_counter(), [], []

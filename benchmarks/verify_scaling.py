@@ -37,7 +37,7 @@ class Point:
 
     trees: int = 50
     depth: int = 8
-    objective: int = 28
+    side: int = 28
     eps: float = 0.03
 
 
@@ -81,16 +81,16 @@ def run(point: Point, count: int, train_rows: int) -> Measured:
     """Train the point's model and verify rows of the test set."""
     spec = Spec("mnist", "forest", point.trees, point.depth, train_rows=train_rows)
     x, y, held_x, held_y = load_rows(replace(spec, trees=1, depth=1))
-    model = make_model(spec).fit(shrink(x, point.objective), y)
+    model = make_model(spec).fit(shrink(x, point.side), y)
     ensemble: Ensemble = import_ensemble(model)
-    return measure(ensemble, shrink(held_x[:count], point.objective), held_y[:count], point.eps)
+    return measure(ensemble, shrink(held_x[:count], point.side), held_y[:count], point.eps)
 
 
-def shrink(rows: np.ndarray, objective: int) -> np.ndarray:
-    """Average squares of pixels until an image has `objective` pixels a side."""
-    size = 28 // objective
-    images = rows.reshape(-1, objective, size, objective, size)
-    return images.mean(axis=(2, 4)).reshape(-1, objective * objective).astype(np.float32)
+def shrink(rows: np.ndarray, side: int) -> np.ndarray:
+    """Average squares of pixels until an image has `side` pixels a side."""
+    size = 28 // side
+    images = rows.reshape(-1, side, size, side, size)
+    return images.mean(axis=(2, 4)).reshape(-1, side * side).astype(np.float32)
 
 
 def draw(found: list[dict[str, float | str]]) -> str:

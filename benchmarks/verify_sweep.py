@@ -30,7 +30,7 @@ def main() -> None:
     sizes = [(trees, depth) for depth in DEPTHS for trees in TREES]
     if chosen.quick:
         sizes, chosen.rows, chosen.train_rows = [(25, 5), (100, 5), (25, 10), (100, 10)], 30, 3000
-    if chosen.state:
+    if chosen.deep:
         sizes.append((100, 64))
     spec = Spec(chosen.data, "forest", 1, 1, train_rows=chosen.train_rows)
     found = []

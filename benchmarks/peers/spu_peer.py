@@ -9,17 +9,19 @@ barrier to the last that holds its share of the result.
 
 import json
 import re
+import resource
 import socket
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
 from _mpc_crew import Answer, Crew
 from _mpc_rows import LAYER_NORM_EPS, Row, largest_error, make_operands
+from spu_encoder import EXP_ITERATIONS, encoder
 
 PARTIES = {"semi2k": 2, "cheetah": 2, "aby3": 3}
 TIMEOUT_MS = 600_000
@@ -51,6 +53,8 @@ def merge(answers: list[Answer]) -> Answer:
     found = {
         "time": 1e3 * (max(a["end"] for a in answers) - min(a["start"] for a in answers)),
         "error": answers[0]["error"],
+        "memory": sum(a["memory"] for a in answers),
+        "processor": 1e3 * sum(a["processor"] for a in answers),
     }
     if "bytes" in answers[0]:
         found["megabytes"] = sum(a["bytes"] for a in answers) / 1e6
@@ -69,7 +73,9 @@ def _free_ports(count: int) -> list[int]:
 class Party:
     """One party: its link, its runtime, and a folder through which shares are handed over."""
 
-    def __init__(self, protocol: str, quantity: str, folder: Path, rank: int) -> None:
+    def __init__(
+        self, protocol: str, quantity: str, folder: Path, rank: int, *, has_puma: bool = False
+    ) -> None:
         import spu
         from spu.utils import frontend
 
@@ -82,6 +88,9 @@ class Party:
         kind = getattr(spu.ProtocolKind, protocol.upper())
         self._config = spu.RuntimeConfig(protocol=kind, field=spu.FieldType.FM64)
         self._config.max_concurrency = 1
+        if has_puma:
+            self._config.fxp_exp_mode = spu.RuntimeConfig.ExpMode.EXP_TAYLOR
+            self._config.fxp_exp_iters = EXP_ITERATIONS
         self._config.enable_pphlo_profile = self._counts
         self._parties = PARTIES[protocol]
         self._io = spu.Io(self._parties, self._config)
@@ -118,21 +127,22 @@ class Party:
         if self._rank == 0:
             for name, value in zip(names, values, strict=True):
                 for rank, share in enumerate(self._io.make_shares(value, secret)):
-                    self._write(f"{name}.{rank}", share)
+                    self._write(f"{_file(name)}.{rank}", share)
         self._link.barrier()
         for name in names:
-            self._runtime.set_var(name, self._read(f"{name}.{self._rank}"))
+            self._runtime.set_var(name, self._read(f"{_file(name)}.{self._rank}"))
 
     def run(self) -> Answer:
         """Run the row once."""
         seen = len(self._read_log())
         self._link.barrier()
-        start = monotonic()
+        start, worked = monotonic(), process_time()
         self._runtime.run(self._program)
-        end = monotonic()
+        end, worked = monotonic(), process_time() - worked
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         self._write(f"out.{self._rank}", self._runtime.get_var("out"))
         self._link.barrier()
-        answer: Answer = {"start": start, "end": end}
+        answer: Answer = {"start": start, "end": end, "memory": memory, "processor": worked}
         if self._rank == 0:
             shares = [self._read(f"out.{rank}") for rank in range(self._parties)]
             answer["error"] = largest_error(self._row, self._io.reconstruct(shares))
@@ -163,13 +173,19 @@ class Party:
         return share
 
 
+def _file(name: str) -> str:
+    return name.replace("/", "_")
+
+
 def take_part(
     protocol: str, row_name: str, quantity: str, folder: str, rank: str, *hosts: str
 ) -> None:
     """Run the row once per question, as one of the parties."""
-    party = Party(protocol, quantity, Path(folder), int(rank))
+    row = Row.parse(row_name)
+    has_puma = row.operation == "bert"
+    party = Party(protocol, quantity, Path(folder), int(rank), has_puma=has_puma)
     party.connect(list(hosts))
-    party.load(Row.parse(row_name))
+    party.load(row)
     for _ in sys.stdin:
         print(json.dumps(party.run()), flush=True)
 
@@ -224,6 +240,7 @@ OPERATIONS: dict[str, Callable[..., Secret]] = {
     "layer_norm": _layer_norm,
     "rsqrt": _rsqrt,
     "mlp": _perceptron,
+    "bert": encoder,
 }
 
 
