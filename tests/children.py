@@ -101,6 +101,9 @@ class Program:
         self.pid = self._process.pid
         self.terminate, self.kill = self._process.terminate, self._process.kill
 
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
     @property
     def returncode(self):
         return self._process.exitcode
