@@ -121,7 +121,12 @@ class Program:
             self.stdin.close()
         if self._said is None:
             with ThreadPoolExecutor(2) as pool:
-                self._said = list(pool.map(_read, (self.stdout, self.stderr)))
+                said = pool.map(_read, (self.stdout, self.stderr))
+                self._process.join(timeout)
+                if self.returncode is None:  # its streams end with it
+                    self.kill()
+                    raise AssertionError(f"still running after {timeout} s")
+                self._said = list(said)
         self.wait(timeout)
         return self._said
 
@@ -135,6 +140,8 @@ def run_program(theirs, folder, script, arguments, is_leader):
     """Become the program: its streams, its folder, its arguments."""
     if is_leader:
         os.setsid()
+    # A shell lets what it starts in the background ignore this one.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, pipe in enumerate(theirs):
         os.dup2(pipe.fileno(), number)
     sys.stdin = os.fdopen(0, closefd=False)
