@@ -34,7 +34,6 @@ class Outline:
         above: likewise.
         error: how far a piece may be off; breakpoints are placed by it.
         is_smooth: whether pieces may reach beyond the ends.
-        is_right_at_zero: whether the value at 0, where many inputs lie, is right to its last place.
         degree: of the pieces.
     """
 
@@ -45,7 +44,6 @@ class Outline:
     above: tuple[float, ...]
     error: float = 5e-4
     is_smooth: bool = True
-    is_right_at_zero: bool = False
     degree: int = 2
 
 
@@ -123,7 +121,7 @@ OUTLINES: dict[str, Outline] = {
     "relu": Outline(lambda x: x, 0.0, 0.0, (0.0,), (0.0, 1.0)),
     "abs": Outline(abs, 0.0, 0.0, (0.0, -1.0), (0.0, 1.0)),
     "step": Outline(lambda x: x, 0.0, 0.0, (0.0,), (1.0,)),
-    "sigmoid": Outline(_sigmoid, -7.5, 7.5, (0.0,), (1.0,), is_right_at_zero=True),
+    "sigmoid": Outline(_sigmoid, -7.5, 7.5, (0.0,), (1.0,)),
     "tanh": Outline(np.tanh, -4.0, 4.0, (-1.0,), (1.0,)),
     "erf": Outline(erf, -2.75, 2.75, (-1.0,), (1.0,)),
     "gelu": Outline(_gelu, -3.75, 3.75, (0.0,), (0.0, 1.0)),
@@ -174,8 +172,8 @@ def cut_outline(
     step, edges = gridded or (0.0, _fit(outline))
     pieces = [_polynomial(outline.below, frac_bits, value_bits)]
     for low, high in pairwise(edges):
-        holds_zero = outline.is_right_at_zero and low - step <= 0 <= high
-        fit = fit_through_zero if holds_zero else interpolate
+        # At 0, where many inputs lie, values are right to the last place.
+        fit = fit_through_zero if low - step <= 0 < high else interpolate
         ends = low - step, high, frac_bits, value_bits
         pieces.append(fit(outline.inside, *ends, degree=outline.degree))
     pieces.append(_polynomial(outline.above, frac_bits, value_bits))
