@@ -9,7 +9,7 @@ import torch
 
 from tacit import ring
 from tacit.cli import folder
-from tacit.cli.jobs import infer
+from tacit.cli.jobs import infer, infer_data
 from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.forecast import forecast_inference
 from tacit.cli.jobs.kind import Place
@@ -376,11 +376,11 @@ def test_owners_without_inputs_are_told_before_anyone_connects(make_job):
 def test_weights_of_other_layers_are_refused(make_job):
     job = make_job(model__layers=["dense 9", "relu", "dense 10"])
     with pytest.raises(DataError, match="does not hold the weights of this model"):
-        infer.load_owned(parse_layers(job.model.layers, (64,), seed=0), job)
+        infer_data.load_owned(parse_layers(job.model.layers, (64,), seed=0), job)
 
 
 def test_a_file_that_is_no_archive_is_refused(make_job, tmp_path):
     path = tmp_path / "noise.npz"
     path.write_bytes(b"noise")
     with pytest.raises(DataError, match=r"not a \.npz file of weights"):
-        infer.load_owned(torch.nn.Linear(2, 2), make_job(model__file=str(path)))
+        infer_data.load_owned(torch.nn.Linear(2, 2), make_job(model__file=str(path)))

@@ -6,12 +6,8 @@ import torch
 from torch import nn
 
 from tacit.cli.jobs.digest import job_digest
-from tacit.cli.jobs.infer import (
-    check_inputs,
-    compare_plain,
-    load_linear,
-    load_rows,
-)
+from tacit.cli.jobs.infer import check_inputs, compare_plain, load_rows
+from tacit.cli.jobs.infer_data import load_linear
 from tacit.cli.jobs.kinds import read_job
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private import predict_plain, save_logistic

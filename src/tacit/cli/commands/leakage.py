@@ -25,8 +25,9 @@ from tacit.audit.permutation import (
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.infer import load_rows as load_questions
+from tacit.cli.jobs.infer_data import load_linear
 from tacit.cli.jobs.infer_direct import find_direct
-from tacit.cli.jobs.infer_job import InferJob, load_linear
+from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kinds import load_job
 from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import TrainJob

@@ -8,8 +8,9 @@ from torch import nn
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.infer import find_shape, make_private
 from tacit.cli.jobs.infer import load_rows as load_questions
+from tacit.cli.jobs.infer_data import load_forest, load_owned
 from tacit.cli.jobs.infer_direct import find_direct
-from tacit.cli.jobs.infer_job import InferJob, load_forest, load_owned
+from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
 from tacit.cli.jobs.serve_job import ServeJob
 from tacit.cli.jobs.train_data import load_rows, read_rows

@@ -12,15 +12,9 @@ from torch import Tensor, nn
 from tacit import ring
 from tacit.cli import folder
 from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source
+from tacit.cli.jobs.infer_data import load_forest, load_linear, load_owned, load_part, load_trees
 from tacit.cli.jobs.infer_direct import ask_direct
-from tacit.cli.jobs.infer_job import (
-    InferJob,
-    load_forest,
-    load_linear,
-    load_owned,
-    load_part,
-    load_trees,
-)
+from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import read_rows
 from tacit.errors import ConfigError, DataError, InputError

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.cli.jobs.given import Given
-from tacit.cli.jobs.infer_job import InferJob, load_forest, load_linear, load_owned
+from tacit.cli.jobs.infer_data import load_forest, load_linear, load_owned
+from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Place
 from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.learn.private import Answer, Forest, agree_on_forest, secure

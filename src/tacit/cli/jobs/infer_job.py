@@ -4,13 +4,12 @@ A network of one linear layer, logistic regression, needs no words: its width fo
 `[protocol]` and the bounds can weaken privacy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from torch import Tensor, nn
+from torch import nn
 
 from tacit.cli.jobs.config import (
     LOCAL,
@@ -26,32 +25,23 @@ from tacit.cli.jobs.config import (
     check_scale,
     parsed_by,
 )
-from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.infer_checks import check_room, find_problems, named_parties
 from tacit.cli.jobs.train_job import OwnerTable
 from tacit.cli.toml import RefusedError, refuse, suggest
 from tacit.errors import ConfigError
-from tacit.learn import Dataset, split_dataset
-from tacit.learn.code import OwnModel, build_network, check_network
+from tacit.learn.code import build_network, check_network
 from tacit.learn.private import (
     DIRECT,
     Crew,
-    Forest,
     PredictTask,
-    load_logistic,
-    logistic_of,
-    make_forest,
-    train_logistic,
 )
 from tacit.learn.service import ServiceTask
 from tacit.learn.training import make_model
-from tacit.learn.weights import load_weights, put_weights
 from tacit.mpc import PROTOCOLS, Roles, find_protocol
 from tacit.mpc.mixing import NO_DEALER
-from tacit.party import Enclave, unseal_file
 
 if TYPE_CHECKING:
-    from tacit.verify import Ensemble
+    pass
 
 SEALED = ".sealed"
 """How the name of a file ends that `tacit.party.seal_file` wrote."""
@@ -345,61 +335,3 @@ class InferJob(Job):
             "helper": is_dealer and find_protocol(self.protocol.kind).helper_is_online,
         }
         return ", ".join(duty for duty, has_it in duties.items() if has_it)
-
-
-def load_forest(job: InferJob) -> Forest:
-    """Load the trees, as their owner alone can."""
-    if job.model.file is None:
-        raise ConfigError("the job names no forest; wanted model.file")
-    return make_forest(load_trees(job.model.file), is_class=True)
-
-
-def load_trees(path: Path) -> "Ensemble":
-    """Read an ensemble of trees from its file."""
-    from tacit.verify import load_ensemble  # brings a compiler along
-
-    return load_ensemble(path)
-
-
-def load_part(
-    job: InferJob, source: Source, key: str, search: Sequence[Path], given: Given = NOTHING
-) -> Dataset:
-    """Load the rows that a source names, in the scale that all parties have agreed on."""
-    dataset = load_source(source, key, search, given)
-    if job.data.scale is not None and source.set is None:
-        dataset = dataset.rescaled(job.data.scale)
-    return split_dataset(dataset, part=source.part, test_share=source.test_share)
-
-
-def load_linear(job: InferJob, search: Sequence[Path], given: Given = NOTHING) -> dict[str, Tensor]:
-    """Load or train a model of one linear layer."""
-    if given.weights is not None:
-        return logistic_of(given.weights, source="the model given")
-    if job.model.file is not None:
-        return load_logistic(job.model.file)
-    if job.model.code is not None:
-        state = OwnModel.read(job.model.code)().state_dict()
-        return logistic_of(state, source=f"model.code: {job.model.code}")
-    if job.model.train is None:
-        raise ConfigError("the job names no model; wanted model.train, model.file or model.code")
-    return train_logistic(load_part(job, job.model.train, "model.train", search))
-
-
-def load_owned(
-    module: nn.Module, job: InferJob, given: Given = NOTHING, inside: Enclave | None = None
-) -> None:
-    """Put the owner's weights into the network; a sealed file opens inside alone."""
-    path = job.model.file
-    if given.weights is not None:
-        put_weights(module, given.weights, source="the model given")
-    elif path is None:
-        raise ConfigError("the job names no model; wanted model.file")
-    elif path.suffix != SEALED:
-        load_weights(module, path)
-    elif inside is None:
-        raise ConfigError(f"model.file: {path} is sealed; it opens in the enclave of its job alone")
-    else:
-        with TemporaryDirectory() as folder:  # of the owner alone; within an enclave its memory
-            plain = Path(folder) / path.stem
-            plain.write_bytes(unseal_file(inside, path))
-            load_weights(module, plain)
