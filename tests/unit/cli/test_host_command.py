@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 import tacit.extras
+from ports import free_port
 from tacit import report
 from tacit.cli.commands import doctor
 from tacit.cli.commands.group import Edge
@@ -73,13 +74,8 @@ def test_the_doctor_names_a_missing_extra_and_its_command(monkeypatch):
     assert "not installed; pip install 'tacit-ml[he]'" in text
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def call_until_there(port):
-    for _ in range(200):
+    for _ in range(10_000):
         try:
             return socket.create_connection(("127.0.0.1", port), timeout=5)
         except ConnectionRefusedError:
