@@ -1,8 +1,7 @@
-import socket
-
 import numpy as np
 import pytest
 
+from ports import free_ports
 from tacit.crypto import make_identity
 
 JOB = """
@@ -48,14 +47,6 @@ INPUTS = {
         "model": 'train = { set = "breast-cancer", part = "train" }',
     },
 }
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @pytest.fixture

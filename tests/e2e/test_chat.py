@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from children import Program
 from llm_models import write_model
+from ports import free_ports
 from tacit.crypto import make_identity
 
 COMMAND = [sys.executable, "-m", "tacit"]
@@ -219,14 +219,6 @@ def test_an_interrupt_ends_everyone(tmp_path, model):
     assert code == 130
     assert err.strip().split("\n")[-1] == "stopped"
     assert wait_gone(pids.values()) == []
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def write_job(folder, name="chat", head='[chat]\nprotocol = "permuted"'):

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import pytest
 import tacit
 from children import Program
 from in_threads import NAMES, predict_in_threads
+from ports import free_ports
 from tacit.crypto import make_identity
 
 ROOT = Path(tacit.__file__).parents[2]
@@ -231,14 +231,6 @@ def test_a_stopped_job_leaves_neither_files_nor_processes(running, tmp_path):
     assert "Traceback" not in err
     assert tree(tmp_path) == []
     assert not any(Path(f"/proc/{one}").exists() for one in parties.values())
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def test_three_parties_started_apart_give_their_own_results(tmp_path):

@@ -1,6 +1,5 @@
 """Every example that is a program runs, and prints what its first lines say."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from children import Program
 from docs.follow import find_missing, read_blocks, split_commands
 from llm_models import write_model
+from ports import free_port
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
 
@@ -26,12 +26,6 @@ inputs = [30]
 kind = "sealed"
 dealer = "dealer"
 """
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def run(name, *arguments, folder=None):

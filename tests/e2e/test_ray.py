@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
+from ports import free_port
 from tacit.verify import Inquiry, from_sklearn, verify_each, verify_on_ray
 
 pytest.importorskip("ray", reason="Ray is not installed")
@@ -73,10 +73,9 @@ class Cluster:
     """Nodes of one core each, as processes; the first is the head."""
 
     def __init__(self, folder):
-        with socket.create_server(("127.0.0.1", 0)) as door:
-            self.address = f"127.0.0.1:{door.getsockname()[1]}"
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
         self.folder, self.nodes = folder, []
-        port = self.address.rpartition(":")[2]
         self.add("--head", f"--port={port}", "--include-dashboard=false")
         self.add(f"--address={self.address}")
 

@@ -1,6 +1,5 @@
 """A prediction service over real TLS links: started, asked by several clients, stopped."""
 
-import socket
 import threading
 
 import numpy as np
@@ -10,6 +9,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import tacit
+from ports import free_ports
 from tacit import report, ring
 from tacit.cli.commands.ask import ask
 from tacit.cli.commands.group import Edge
@@ -52,14 +52,6 @@ kind = "permuted3"
 dealer = "dealer"
 compute = ["north", "south"]
 """
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @pytest.fixture

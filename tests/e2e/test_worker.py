@@ -1,7 +1,6 @@
 """A party's worker as a process of its own: used when it is right, named when it lies."""
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 import tacit
 from children import Program
+from ports import free_port
 from tacit.crypto import make_identity
 
 JOB = Path(tacit.__file__).parents[2] / "examples" / "jobs" / "predict-breast-cancer.toml"
@@ -25,12 +25,6 @@ worker.run_worker(
     key=key, name="worker", keys=Path(keys), at=at, device="cpu", is_once=True, tell=print
 )
 """
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def run_with_worker(folder, *, is_lying, on_failure):

@@ -14,7 +14,7 @@ from torch import nn
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training import parse_layers
 from tacit.learn.training.model import as_input
-from tacit.nn.imported import TRACING
+from tacit.nn.tracing import TRACING, seeded
 
 MAKERS = ("make_model", "make")
 """The functions of a user's file that make a model, where none is named."""
@@ -105,8 +105,7 @@ def build_network(
     """Build the network of a job: from words, or by a user's own code; weights follow the seed."""
     if code is None:
         return parse_layers(layers, inputs, seed=seed)
-    with TRACING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         module = OwnModel.read(code)().float()
         try:
             with torch.no_grad():

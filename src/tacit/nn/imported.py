@@ -7,7 +7,6 @@ place, before anything is run.
 
 import inspect
 import operator
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,17 +21,12 @@ from tacit.nn.folding import fold_weights, gains_of, lengths_of, unfold_weights
 from tacit.nn.ops import Ops
 from tacit.nn.running import Constant, Running, is_tensor
 from tacit.nn.table import LAYERS, check_call, check_options
+from tacit.nn.tracing import TRACING, Tracer
 
 T = TypeVar("T")
 _SILENT = frozenset({"getattr", "getitem", "size"})
 _STEPS = frozenset({"argmax"})
 _UNTRACEABLE = (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, AttributeError)
-
-TRACING = threading.RLock()
-"""Held while a module is traced: torch changes what it is to call a module, in all threads.
-
-Whoever calls modules in a thread, while others may trace theirs, holds it, too.
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +260,7 @@ def _single(module: nn.Module) -> fx.Graph:
 def _traced(module: nn.Module) -> fx.Graph:
     with TRACING:
         for is_last in (False, True):
-            tracer = fx.Tracer()
+            tracer = Tracer()
             # Buffers are looked at as they are, unless a shape is needed to cut them.
             tracer.proxy_buffer_attributes = is_last
             try:

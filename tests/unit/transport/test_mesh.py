@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ports import free_port
 from tacit.errors import (
     ConfigError,
     HandshakeError,
@@ -151,8 +152,7 @@ def test_a_party_without_an_address_dials_even_if_it_sorts_first(pool, listener,
 
 
 def test_the_dialler_waits_for_a_peer_that_is_not_up_yet(pool, keys):
-    with listen("127.0.0.1", 0) as probe:
-        address = probe.getsockname()
+    address = "127.0.0.1", free_port()
     bob = pool.submit(mesh, "bob", {"ann": Peer(address, print_of(keys["ann"]))}, keys["bob"])
     threading.Event().wait(0.2)
     with listen(*address) as listener:
@@ -345,8 +345,7 @@ def test_a_flood_of_silent_connections_never_gets_a_party_blamed(listener, keys)
 
 
 def test_nobody_at_the_address_is_an_error_that_says_so(keys):
-    with listen("127.0.0.1", 0) as probe:
-        host, port = probe.getsockname()
+    host, port = "127.0.0.1", free_port()
     peers, patience = {"ann": Peer((host, port), print_of(keys["ann"]))}, Patience(connect_s=0.5)
     with pytest.raises(LinkTimeout, match=f"no connection to 'ann' at {host}:{port} within 0.5 s"):
         mesh("bob", peers, keys["bob"], None, patience)

@@ -1,15 +1,15 @@
 """The models that a federated job can train by name; a user's own is any torch module."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.nn.tracing import seeded
 
 ModelName = Literal["linear", "mlp", "cnn"]
-T = TypeVar("T")
 
 
 def build_model(
@@ -24,7 +24,8 @@ def build_model(
         raise ConfigError(f"the model is one of {', '.join(MODELS)}, got {name!r}")
     if not 0 <= dropout < 1:
         raise ConfigError(f"dropout must be at least 0 and below 1, got {dropout}")
-    return _seeded(seed, lambda: MODELS[name](tuple(shape), classes, dropout))
+    with seeded(seed):
+        return MODELS[name](tuple(shape), classes, dropout)
 
 
 def build_stack(
@@ -41,7 +42,8 @@ def build_stack(
         build_model(name, shape, classes, seed=seed + at, dropout=dropout)
         for at, name in enumerate(names)
     ]
-    return _seeded(seed + len(names), lambda: Stack(members, classes))
+    with seeded(seed + len(names)):
+        return Stack(members, classes)
 
 
 @final
@@ -92,15 +94,6 @@ def stack_loss(
     own = learner == torch.arange(count, device=labels.device)[:, None]
     # Times the learners: each sees one in so many rows, and is to move as if it saw a whole batch.
     return (each * own).mean(1).sum() * count
-
-
-def _seeded(seed: int, make: Callable[[], T]) -> T:
-    state = torch.random.get_rng_state()
-    torch.manual_seed(seed)
-    try:
-        return make()
-    finally:
-        torch.random.set_rng_state(state)
 
 
 def _linear(shape: tuple[int, ...], classes: int, dropout: float) -> nn.Module:

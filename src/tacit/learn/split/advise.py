@@ -10,6 +10,7 @@ from tacit.errors import ConfigError
 from tacit.learn.split.compress import Compression, make_codec
 from tacit.learn.split.local import Halves, fit_locally, training_bytes
 from tacit.learn.split.task import SplitTask
+from tacit.nn.tracing import seeded
 
 _BITS = (16, 8, 6, 4, 3, 2, 1)
 _PILOT_ROWS = 4000
@@ -82,9 +83,9 @@ def try_candidates(
         trial = replace(task, compression=candidate.compression)
         shares = []
         for seed in range(seeds):
-            torch.manual_seed(seed)
-            halves = make(trial)
-            fit_locally(trial, halves, x[kept], y[kept], seed=seed)
+            with seeded(seed):
+                halves = make(trial)
+                fit_locally(trial, halves, x[kept], y[kept], seed=seed)
             shares.append(halves.accuracy(x[held_out], y[held_out]))
         yield Trial(
             candidate=candidate,

@@ -1,15 +1,13 @@
 """Cut a torch model in two at a named layer."""
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from tacit.errors import ConfigError
-
-_TRACING = threading.Lock()  # torch.fx patches torch while it traces: one thread at a time
+from tacit.nn.tracing import TRACING, Tracer
 
 
 def cut(model: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
@@ -38,25 +36,12 @@ def cut(model: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
     return _bottom(traced, below), _top(traced, above, nodes[where])
 
 
-class _LeafTracer(fx.Tracer):
+class _LeafTracer(Tracer):
     """Looks only into what surrounds the cut; other layers stay whole, whatever they do inside."""
 
     def __init__(self, at: str) -> None:
         super().__init__()
         self._at = at
-        self._thread = threading.get_ident()
-
-    def call_module(
-        self,
-        m: nn.Module,
-        forward: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:  # as torch.fx has it
-        # While torch.fx traces it catches the calls of modules in every thread.
-        if threading.get_ident() != self._thread:
-            return forward(*args, **kwargs)
-        return super().call_module(m, forward, args, kwargs)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return not self._at.startswith(f"{module_qualified_name}.")
@@ -64,7 +49,7 @@ class _LeafTracer(fx.Tracer):
 
 def _trace(model: nn.Module, at: str) -> fx.GraphModule:
     try:
-        with _TRACING:
+        with TRACING:
             return fx.GraphModule(model, _LeafTracer(at).trace(model))
     except (fx.proxy.TraceError, TypeError) as error:
         raise ConfigError(

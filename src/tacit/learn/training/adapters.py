@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
-from tacit.nn.imported import TRACING
 from tacit.nn.table import LAYERS
+from tacit.nn.tracing import seeded
 
 
 class Adapted(nn.Module):
@@ -65,9 +65,7 @@ def add_adapters(
     least = min(min(layer.in_features, layer.out_features) for layer in found.values())
     if not 0 < rank < least:
         raise ConfigError(f"wanted a rank from 1 to {least - 1}, got {rank}")
-    # One thread at a time: torch has one generator for all, and parties may be threads.
-    with TRACING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         for name, layer in found.items():
             adapted = _replaced(adapted, name, Adapted(layer, rank))
     return adapted

@@ -23,7 +23,7 @@ from tacit.learn.training.privacy import Looks, Noise, Privacy, Sampling
 from tacit.learn.training.summary import summarise
 from tacit.learn.training.task import Holding, Loss, Schedule, TrainTask
 from tacit.mpc import Roles
-from tacit.nn.imported import TRACING
+from tacit.nn.tracing import TRACING
 from tacit.notebook import Rows as Lines
 from tacit.notebook import Shown
 from tacit.party import Listener, Meeting, Progress, Session, Usage, run_threads

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training.residual import Residual, groups_of
 from tacit.nn import Imported, Ops, import_module
-from tacit.nn.imported import TRACING
 from tacit.nn.running import key_of
+from tacit.nn.tracing import TRACING, seeded
 
 T = TypeVar("T")
 
@@ -208,8 +208,7 @@ def parse_layers(layers: Sequence[str], inputs: tuple[int, ...], *, seed: int) -
     Raises:
         ConfigError: a word is unknown, or sizes do not fit.
     """
-    with TRACING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         built: list[nn.Module] = []
         shape = inputs
         for number, words in enumerate(layers, start=1):

@@ -32,6 +32,8 @@ from tacit.transport.tls import secure
 PATIENCE = Patience(connect_s=20, silence_s=20, heartbeat_s=1, stall_s=60)
 LIMITS = Limits(max_frame_bytes=1 << 20, prefetch_bytes=1 << 20, stash_bytes=1 << 21)
 EVE, ANN = "client-0", "client-1"
+ANSWER_S = 20.0
+"""How long a share waits for the other one: who hangs up may take with it what was not yet read."""
 
 
 class Listeners:
@@ -210,7 +212,8 @@ ATTACKS = [
 def test_whatever_a_client_sends_the_others_are_answered_and_nothing_of_it_is_kept(
     make_service_task, serving, rows, tmp_path
 ):
-    with serving(make_service_task()) as service, ExitStack() as stack:
+    task = make_service_task()
+    with serving(task, answer_s=ANSWER_S) as service, ExitStack() as stack:
         listeners = Listeners(service, tmp_path, stack)
         for attack in ATTACKS:
             with suppress(PartyError):
@@ -224,7 +227,7 @@ def test_whatever_a_client_sends_the_others_are_answered_and_nothing_of_it_is_ke
 
 
 def settled(look):
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 10 * ANSWER_S
     while look() and time.monotonic() < limit:
         time.sleep(0.02)
     return look()

@@ -1,11 +1,11 @@
 """A chat from Python: the same words wherever the parties are, and what each side learned."""
 
-import socket
 import threading
 
 import pytest
 
 from llm_models import write_model
+from ports import free_port
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, FrameError
 from tacit.llm import ChatProtocol, Sampling, chat
@@ -99,9 +99,7 @@ def test_what_the_protocol_does_not_offer_is_refused_before_a_model_is_read(mode
 
 
 def free_address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def test_a_chat_file_and_keys_are_enough_between_hosts(model, tmp_path):

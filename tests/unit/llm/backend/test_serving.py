@@ -1,10 +1,9 @@
 """A real chat service in this process, a user that does its worst, and one that is served all the
 same: nothing that a user sends ends it, and nothing of a user that is gone is kept."""
 
-import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 from llm_models import write_model
+from ports import free_ports
 from tacit.crypto import make_identity
 from tacit.errors import PartyError
 from tacit.llm import ChatProtocol, Sampling, hear
@@ -33,14 +33,6 @@ HONEST = [3, 1, 4, 1, 5]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-def free_ports(count):
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def write_jobs(folder):
