@@ -146,7 +146,7 @@ def test_shadow_models_are_trained_on_both_nodes(cluster, tmp_path, make_job):
     running = audit(tmp_path, "--ray", cluster.address)
     said, _ = running.communicate(timeout=240)
     assert running.returncode == 0, said
-    assert "shadow models: 12 of 12" in said
+    assert "asking who was trained on: 12 of 12" in said
     assert len(list((tmp_path / "seen").iterdir())) == 2
 
 
@@ -158,7 +158,7 @@ def test_a_node_that_dies_is_done_without(cluster, tmp_path, make_job):
     cluster.kill(cluster.nodes[1])
     said, _ = running.communicate(timeout=400)
     assert running.returncode == 0, said
-    assert "shadow models: 16 of 16" in said
+    assert "asking who was trained on: 16 of 16" in said
 
 
 def test_rows_are_verified_on_a_cluster_as_they_are_here(cluster):
