@@ -13,6 +13,7 @@ from statistics import median
 import torch
 from llm_sealed import LLAMA, PROMPT, REST, SHAPES, make_model
 
+from tacit.cli.memory import keep_small_blocks
 from tacit.llm import Architecture, Sampling
 from tacit.llm.sealed import (
     SealedClient,
@@ -34,6 +35,7 @@ class Part:
 
     def __call__(self, session: Session) -> list[float]:
         """Take part; the user returns the seconds of every token."""
+        keep_small_blocks()  # as the parties of a chat do
         torch.set_num_threads(1)
         a, times = Architecture(**LLAMA, **SHAPES[self.shape], **REST[self.shape]), []
         if self.role == "owner":

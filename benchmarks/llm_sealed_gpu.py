@@ -19,6 +19,7 @@ from statistics import median
 import torch
 from _llm_shapes import SHAPES
 
+from tacit.cli.memory import keep_small_blocks
 from tacit.llm import Architecture, LanguageModel, Sampling, shapes
 from tacit.llm.sealed import (
     Pass,
@@ -75,6 +76,7 @@ class Part:
 
     def __call__(self, session: Session) -> dict[str, object]:
         """Take part; the user returns tokens and their seconds, the owner what a token costs."""
+        keep_small_blocks()  # as the parties of a chat do
         torch.set_num_threads(self.threads)
         out: dict[str, object] = {}
         if self.role == "owner":

@@ -8,9 +8,9 @@ import torch
 
 from tacit.errors import TacitError
 from tacit.mpc.contract import Channel, Prepared, takes_role
-from tacit.mpc.dealer import Supply
 from tacit.mpc.plan import Plan
 from tacit.mpc.randomness import Parts
+from tacit.mpc.supply import Supply
 from tacit.party import Session
 from tacit.ring import Prg
 

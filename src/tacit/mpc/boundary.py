@@ -149,7 +149,7 @@ class Open:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what is sent."""
-        spec = _openable(operands[0])
+        spec = openable(operands[0])
         size = WORD_BYTES * _words(spec)
         messages: Round = tuple(
             Message(sender, receiver, size)
@@ -163,6 +163,11 @@ class Open:
         """Send my share to the receivers; give the value if I am one of them."""
         assert not isinstance(share, MaskedOpening)  # noqa: S101 - `declare` has refused it
         channel.session.ledger.record(*self.leaks(share.spec))
+        theirs = self.exchange(channel, share)
+        return None if theirs is None else reveal(openable(share.spec), share.words, theirs)
+
+    def exchange(self, channel: Channel, share: Share | BitShare) -> Tensor | None:
+        """Send my share to the receivers; take the other one if I am one of them."""
         words = share.words.contiguous()
         if channel.other in self.to:
             channel.send(channel.other, words)
@@ -173,14 +178,13 @@ class Open:
                 channel.send(receiver, masked)
         if channel.me not in self.to:
             return None
-        theirs = channel.recv(channel.other, tuple(words.shape))
-        return reveal(share.spec, words, theirs)
+        return channel.recv(channel.other, tuple(words.shape))
 
     def attend(self, channel: Channel, spec: AnySpec) -> Tensor | None:
         """Receive both shares, as a receiver who does not compute."""
         if channel.me not in self.to:
             return None
-        spec = _openable(spec)
+        spec = openable(spec)
         channel.session.ledger.record(*self.leaks(spec))
         shape = spec.shape if isinstance(spec, Spec) else (spec.words,)
         shares = [channel.recv(sender, shape) for sender in channel.roles.computing]
@@ -194,7 +198,8 @@ class Open:
         )
 
 
-def _openable(spec: AnySpec) -> Spec | BitSpec:
+def openable(spec: AnySpec) -> Spec | BitSpec:
+    """Return what can be opened, and refuse what was opened under a mask."""
     if isinstance(spec, OpeningSpec):
         raise InputError("a value that was opened under a mask cannot be opened; open the value")
     return spec

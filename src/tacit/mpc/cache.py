@@ -187,6 +187,40 @@ class OpeningCache:
         )
         return MaskedOpening(opened, mask, None, spec)
 
+    def places(self, rows: int) -> Tensor:
+        """Return where the next run puts so many new entries."""
+        return torch.arange(rows) + self._place[1]
+
+    def lay_out(self, spec: OpeningSpec, there: MaskedOpening) -> None:
+        """Lay the entries so far out in memory of a fixed place, and zeros behind them."""
+        known, (_, past), dim = self._known(spec, spec.mask.behind), self._place, spec.mask.dim
+        if past + spec.mask.shape[dim] > spec.mask.length:
+            raise ConfigError(f"{past} entries and new ones do not fit into {spec.mask.length}")
+        opening = None if known is None else known.opening
+        olds = (None, None) if opening is None else (opening.opened, opening.mask_share)
+        is_there = olds[0] is there.opened
+        if known is not None and is_there and known.entries == past:
+            return
+        for new, old in zip((there.opened, there.mask_share), olds, strict=True):
+            assert new is not None  # noqa: S101 - nobody's input
+            if old is not None and not is_there:
+                new.narrow(dim, 0, past).copy_(old.narrow(dim, 0, past))
+            new.narrow(dim, past, spec.mask.length - past).zero_()
+
+    def part(self, number: int) -> None:
+        """Give a set of growing tensors memory of its own, before others are laid out in it."""
+        for key, one in self._grown.items():
+            if key[0] == number and one.opening is not None:
+                opened, mask = one.opening.opened, one.opening.mask_share
+                assert mask is not None  # noqa: S101 - nobody's input
+                own = replace(one.opening, opened=opened.clone(), mask_share=mask.clone())
+                self._grown[key] = replace(one, opening=own)
+
+    @property
+    def number(self) -> int:
+        """Return the set of growing tensors that the next run adds to."""
+        return self._place[0]
+
     def join_masks(self, spec: OpeningSpec, fresh: SharePair) -> SharePair:
         """Put masks behind those of the entries so far, as the dealer; what is public has none."""
         known = self._known(spec, spec.mask.behind)
@@ -218,7 +252,7 @@ class OpeningCache:
         _, past = self._place
         dim, parts = spec.mask.dim, [fresh]
         if old is not None:
-            parts.insert(0, old.narrow(dim, 0, past))
+            parts.insert(0, old.narrow(dim, 0, past).to(fresh.device))
         rest = spec.mask.length - past - fresh.shape[dim]
         if rest < 0:
             raise ConfigError(

@@ -78,7 +78,7 @@ class Channel:
         self.device = torch.device(device)
         self.roles = roles
         self.step = step
-        self._name = f"{run}.{step}"
+        self._run, self._name = run, f"{run}.{step}"
         self._sent: Counter[str] = Counter()
         self._received: Counter[str] = Counter()
 
@@ -114,15 +114,19 @@ class Channel:
 
     def send(self, to: str, values: Tensor, *, phase: Phase = "online") -> None:
         """Send words that belong to this step."""
-        tag = f"run/{self._name}.{self._sent[to]}"
-        self.session.send(to, tag, in_host_memory(values), phase=phase)
+        self.session.send(
+            to,
+            message_tag(self._run, self.step, self._sent[to]),
+            in_host_memory(values),
+            phase=phase,
+        )
         self._sent[to] += 1
 
     def recv(
         self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype = torch.int64
     ) -> Tensor:
         """Receive the sender's next message of this step."""
-        tag = f"run/{self._name}.{self._received[sender]}"
+        tag = message_tag(self._run, self.step, self._received[sender])
         self._received[sender] += 1
         words = self.session.recv(sender, tag, shape, dtype=dtype)
         # Nothing here waits for the copy, nor for what an accelerator does before it.
@@ -180,11 +184,17 @@ class Channel:
         return self.recv(self.other, tuple(mine.shape))
 
 
-def in_host_memory(values: Tensor) -> Tensor:
+def message_tag(run: int, step: int, number: int) -> str:
+    """Return the tag of a message of a step, counted from 0 for each receiver."""
+    return f"run/{run}.{step}.{number}"
+
+
+def in_host_memory(values: Tensor, *, waits: bool = True) -> Tensor:
     """Bring words of an accelerator through page-locked memory, which is faster than around it."""
     if values.device.type != "cuda":
         return values
-    return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values)
+    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return there.copy_(values, non_blocking=not waits)
 
 
 class Kernel(Protocol):

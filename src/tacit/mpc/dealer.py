@@ -1,16 +1,17 @@
 """The dealer: makes correlated randomness for a plan and streams it ahead of its use."""
 
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from math import prod
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.errors import TacitError
 from tacit.mpc import outsource
 from tacit.mpc.additive2.weights import in_columns, is_prepared
 from tacit.mpc.cache import OpeningCache
@@ -21,7 +22,7 @@ from tacit.mpc.contract import in_host_memory
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import Plan, has_corrections
 from tacit.mpc.products import MatMul
-from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, pack, unpack
+from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, pack
 from tacit.mpc.share import Mask, SharePair
 from tacit.party import Session
 from tacit.ring import Factor, Prg
@@ -41,6 +42,11 @@ AHEAD_BYTES = 128 << 20
 """How much material a helper deals beyond the step that it waits in."""
 
 
+_MOST_THREADS = 6
+_PARTIES = 3
+"""Parties on one machine, at worst."""
+_EACH = 4
+"""Steps that wait for each thread: enough, though some take much longer than others."""
 _LARGE_BYTES = 8 << 20
 """Masks of weights from here on are drawn in panels, where they are not remembered."""
 
@@ -107,8 +113,7 @@ def deal(
     maker = Maker(stream, plan, cache=cache, device=torch.device(device), keys=keys)
     needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:
-        for done, number in enumerate(needing, start=1):
-            words = in_host_memory(maker.correction(number))
+        for done, (number, words) in enumerate(_made(maker, needing), start=1):
             if not pace.admits(number, words.nbytes):
                 return
             session.send(plan.roles.second, f"deal/{run}.{number}", words, phase="offline")
@@ -116,6 +121,31 @@ def deal(
                 session.send(receiver, f"mask/{run}.{number}", mask, phase="offline")
             advance(done)
     maker.keep_grown()
+
+
+def _made(maker: "Maker", numbers: list[int]) -> Iterator[tuple[int, Tensor]]:
+    """Make the corrections of steps in their order, on some of the processors at once."""
+
+    def make(number: int) -> Tensor:
+        return in_host_memory(maker.correction(number))
+
+    threads = min(_MOST_THREADS, (os.cpu_count() or 1) // _PARTIES)
+    if threads < 2:
+        yield from ((number, make(number)) for number in numbers)
+        return
+    # One thread each: those of torch would wait for each other.
+    pool = ThreadPoolExecutor(threads, "tacit-make", torch.set_num_threads, (1,))
+    waiting = deque[tuple[int, Future[Tensor]]]()
+    try:
+        for number in numbers:
+            # In a copy of my context each, so that a dealer's worker multiplies masks as well.
+            waiting.append((number, pool.submit(copy_context().run, make, number)))
+            if len(waiting) > threads * _EACH:
+                first, words = waiting.popleft()
+                yield first, words.result()
+        yield from ((first, words.result()) for first, words in waiting)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Maker:
@@ -145,6 +175,7 @@ class Maker:
         self._cache = cache or OpeningCache()
         self._device = device
         self._grown: dict[str, SharePair] = {}
+        self._remembering = threading.Lock()  # steps are made by several threads
 
     def steps(self) -> list[int]:
         """Return the numbers of the steps for which there is something to send."""
@@ -189,7 +220,8 @@ class Maker:
         """Prepare the mask of a weight for an accelerator, or remember that."""
         if mask.run is None:
             return self._prepared(mask)
-        return self._cache.remember_factor(_key(mask), lambda: self._prepared(mask))
+        with self._remembering:
+            return self._cache.remember_factor(_key(mask), lambda: self._prepared(mask))
 
     def _prepared(self, mask: Mask) -> Factor:
         (words,) = (one for one in self._draw(mask) if one is not None)
@@ -213,10 +245,13 @@ class Maker:
 
     def _recall(self, mask: Mask) -> SharePair:
         """Draw a mask again that the parties drew in an earlier step, or remember it."""
-        if mask.behind:
-            first, second = self._joined(mask)
-        elif mask.run is not None:
-            first, second = self._cache.remember(_key(mask), lambda: self._laid_out(mask))
+        if mask.behind or mask.run is not None:
+            with self._remembering:
+                first, second = (
+                    self._joined(mask)
+                    if mask.behind
+                    else self._cache.remember(_key(mask), lambda: self._laid_out(mask))
+                )
         else:
             first, second = self._draw(mask)
         return viewed(first, mask), viewed(second, mask)
@@ -271,94 +306,3 @@ def viewed(words: Tensor | None, mask: Mask) -> Tensor | None:
     for view in mask.views:
         words = view(words)
     return words
-
-
-class Source(Protocol):
-    """Where a computing party's randomness comes from: a dealer on a link, or a file."""
-
-    def stream(self, step: int) -> Prg:
-        """Return the generator of my part of a step."""
-        ...
-
-    def correction(self, step: int, count: int) -> Tensor:
-        """Return that many words which the dealer made for a step; the second party asks."""
-        ...
-
-
-@dataclass(frozen=True)
-class FromDealer:
-    """A dealer who takes part in the session."""
-
-    session: Session
-    dealer: str
-    run: int
-
-    def stream(self, step: int) -> Prg:
-        """Fork the generator that the dealer and I share."""
-        return _stream(self.session, self.dealer, self.run, step)
-
-    def correction(self, step: int, count: int) -> Tensor:
-        """Receive the dealer's message for a step."""
-        return self.session.recv(self.dealer, f"deal/{self.run}.{step}", (count,))
-
-
-class Supply:
-    """A computing party's end: hands out each step's material once.
-
-    A step's own draws may be made early, in any order, by another thread; they are handed out,
-    together with what the dealer sent, when the step is reached.
-    """
-
-    def __init__(
-        self, source: Source, plan: Plan, *, is_first: bool, device: torch.device | str = "cpu"
-    ) -> None:
-        self._source = source
-        self._plan = plan
-        self._is_first = is_first
-        self._device = torch.device(device)
-        self._taken = -1
-
-    def stream(self, number: int) -> Prg:
-        """Return the generator of a step that draws its masks itself; steps come in order."""
-        self._pass(number)
-        return self._source.stream(number)
-
-    def draw(self, number: int) -> tuple[Parts, ...]:
-        """Draw my own part of the material of a step."""
-        needs = self._plan.steps[number].needs
-        if not needs:
-            return ()
-        prg = self._source.stream(number)
-        drawn = (need.first(prg) if self._is_first else need.second(prg) for need in needs)
-        return tuple(self._placed(parts) for parts in drawn)
-
-    def take(self, number: int, drawn: tuple[Parts, ...] | None = None) -> tuple[Parts, ...]:
-        """Return the material of a step; steps come in order and never twice.
-
-        Args:
-            number: of the step.
-            drawn: what `draw` gave for it, if that was done before.
-        """
-        self._pass(number)
-        drawn = self.draw(number) if drawn is None else drawn
-        needs = self._plan.steps[number].needs
-        if self._is_first or not has_corrections(needs):
-            return drawn
-        received = iter(self._received(number, needs))
-        return tuple(
-            own + tuple(next(received) for _ in need.correction_shapes())
-            for own, need in zip(drawn, needs, strict=True)
-        )
-
-    def _pass(self, number: int) -> None:
-        if number <= self._taken:
-            raise TacitError(f"material of step {number} was used already; masks are used once")
-        self._taken = number
-
-    def _received(self, number: int, needs: tuple[Need, ...]) -> Parts:
-        shapes = tuple(shape for need in needs for shape in need.correction_shapes())
-        words = self._source.correction(number, sum(prod(shape) for shape in shapes))
-        return unpack(words.to(self._device, non_blocking=True), shapes)
-
-    def _placed(self, parts: Parts) -> Parts:
-        return tuple(part.to(self._device, non_blocking=True) for part in parts)

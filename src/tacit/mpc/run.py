@@ -16,7 +16,7 @@ from tacit.mpc.boundary import Input, Open
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked.boundary import Deliver
 from tacit.mpc.contract import Attended, Channel, takes_role
-from tacit.mpc.dealer import FromDealer, Pace, Supply, deal
+from tacit.mpc.dealer import Pace, deal
 from tacit.mpc.joint.supply import JointSupply
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.offline import Material
@@ -29,6 +29,7 @@ from tacit.mpc.plan import (
 from tacit.mpc.protocols import find_protocol
 from tacit.mpc.secret_ops import Given, SecretOps, made
 from tacit.mpc.share import AnyShare, Share
+from tacit.mpc.supply import FromDealer, Supply
 from tacit.party import Session
 from tacit.renamed import keyword_renamed
 
@@ -70,7 +71,7 @@ def compute(
     if run is None:
         run = _begin(session, plan, is_agreed=is_agreed)
     device = torch.device(device)
-    with _supply(session, plan, run=run, material=material, device=device) as supply:
+    with supplied(session, plan, run=run, material=material, device=device) as supply:
         ahead = Ahead(supply, session, plan, run=run, device=device)
         try:
             with session.progress.stage("compute", len(plan.steps)) as advance:
@@ -101,7 +102,7 @@ def compute(
 
 
 @contextmanager
-def _supply(
+def supplied(
     session: Session, plan: Plan, *, run: int, material: Material | None, device: torch.device
 ) -> Iterator[Supply]:
     """Take randomness from the dealer in the session, from a file, or make it together."""

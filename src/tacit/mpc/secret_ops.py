@@ -1,6 +1,7 @@
 """Operations on one party's shares, along the plan that all have agreed on."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,7 +11,6 @@ from tacit.mpc.additive2.coded import Codes, OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.additive2.weights import OpenWeight, Words
-from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked import tags
@@ -33,9 +33,26 @@ from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, Party, Share, Spec, View
 from tacit.party import Session
 from tacit.result import Phase
+from tacit.ring import Prg
 
 Given = Tensor | Codes | Words | Callable[[tuple[Tensor, ...]], Tensor]
 """An input, its codes or words, or what makes it of all that was opened to its owner so far."""
+
+
+class Handout(Protocol):
+    """Hands out the material of each step, once."""
+
+    def take(self, number: int) -> tuple[Parts, ...]:
+        """Return the material of a step."""
+        ...
+
+    def stream(self, number: int) -> Prg:
+        """Return the generator of a step that draws its masks itself."""
+        ...
+
+    def peek(self, number: int) -> tuple[Parts, ...]:
+        """Return what I draw for a later step; it stays there."""
+        ...
 
 
 class SecretOps(ProtocolOps[AnyShare]):
@@ -49,7 +66,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         run: int,
         inputs: Mapping[str, Given],
         advance: Callable[[int], None],
-        supply: Ahead,
+        supply: Handout,
         device: torch.device,
         kept: Mapping[str, AnyShare],
         cache: OpeningCache,
@@ -112,15 +129,19 @@ class SecretOps(ProtocolOps[AnyShare]):
             return self._hear(TellInput(owner, name, spec))
         step = Input(owner, name, spec)
         channel = self._next(step, ())
-        mine = self._inputs.get(name) if owner == channel.me else None
-        clear = step.clear(channel, made(mine, self._opened))
-        share = step.run(channel, clear)
+        share, clear = self.entering(step, channel)
         self.note_input(share, name, owner_role(self._plan.roles, owner))
         self.note_entry(share, channel.step)
         if clear is not None:
             self._clear.put(share, "clear", clear)
         self._hand_over(channel.step, share)
         return self.admitted(share, name, owner, self._plan.roles.computing)
+
+    def entering(self, step: Input, channel: Channel) -> tuple[Share, Tensor | None]:
+        """Give my share of an input, and its words if it is mine."""
+        mine = self._inputs.get(step.name) if step.owner == channel.me else None
+        clear = step.clear(channel, made(mine, self._opened))
+        return step.run(channel, clear), clear
 
     def admitted(self, value: AnyShare, name: str, owner: str, to: tuple[str, ...]) -> AnyShare:
         """Compare an input with its bound, if the protocol does; nobody's program sees that."""
@@ -142,7 +163,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         for at in (step for entered, step in self._plan.handed if entered == number):
             kernel = self._plan.steps[at].kernel
             assert isinstance(kernel, HandsOver)  # noqa: S101 - it was planned as one
-            self._handed[at] = kernel.hand(self._channel(at), self._supply.peek(at), share)
+            self._handed[at] = kernel.hand(self.channel(at), self._supply.peek(at), share)
 
     def resume(
         self,
@@ -260,10 +281,14 @@ class SecretOps(ProtocolOps[AnyShare]):
         if self.is_checked:
             return self._open_checked(OpenChecked(to, what, why), tagged(value))
         step = Open(to, what, why)
-        found = step.run(self._next(step, (value,)), value)
+        found = self.revealed(step, self._next(step, (value,)), value)
         if found is not None:
             self._opened.append(found)
         return found
+
+    def revealed(self, step: Open, channel: Channel, value: AnyShare) -> Tensor | None:
+        """Send my share of a value to those who get it; give the value if I am one of them."""
+        return step.run(channel, value)
 
     def _open_checked(self, step: OpenChecked, value: TaggedShare) -> Tensor | None:
         """Check what was sent, reveal, and check that before anyone uses it."""
@@ -299,9 +324,10 @@ class SecretOps(ProtocolOps[AnyShare]):
             )
         self._step += 1
         self._advance(self._step)
-        return self._channel(number)
+        return self.channel(number)
 
-    def _channel(self, number: int) -> Channel:
+    def channel(self, number: int) -> Channel:
+        """Return the messages and generators of a step."""
         roles = self._plan.roles
         return Channel(
             self._session,

@@ -10,10 +10,11 @@ from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.additive2.compare import CompareMask
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group
 from tacit.mpc.additive2.unary import FEW, Blocks
-from tacit.mpc.dealer import AHEAD_BYTES, FromDealer, Pace, Supply, deal
+from tacit.mpc.dealer import AHEAD_BYTES, Pace, deal
 from tacit.mpc.products import MatMul
 from tacit.mpc.randomness import BorrowMask, OpeningTriple, read_lanes
 from tacit.mpc.share import Mask
+from tacit.mpc.supply import FromDealer, Supply
 from tacit.party import run_threads
 
 NEEDS = [

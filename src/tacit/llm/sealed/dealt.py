@@ -16,9 +16,10 @@ from tacit.llm.sealed.dealing import NOISE, digest_plans, owner_file, planned
 from tacit.llm.sealed.parties import SealedVault, read_by
 from tacit.llm.sealed.passes import PASS_WORDS, Pass
 from tacit.llm.sealed.program import FRAC_BITS, HOTTEST, NOISE_BOUND, Outcome
+from tacit.llm.sealed.recorded import RecordedPasses
 from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
 from tacit.llm.sealed.table import Table, sit_down
-from tacit.mpc import OpeningCache, Share, Words, compute
+from tacit.mpc import Next, OpeningCache, Share, Words, compute
 from tacit.mpc.offline import Material, open_material
 from tacit.mpc.share import Spec
 from tacit.party import Session
@@ -55,6 +56,7 @@ class DealtTable:
         material.begin()
         self._passes, self._at = self.schedule.passes(), 0
         self._slots, self._cache = Slots(), OpeningCache(weights_on=device)
+        self._recorded = RecordedPasses(self.session, device, material=material)
 
     def announce(self, step: Pass) -> None:
         """Tell the owner what the next pass reads, as the user."""
@@ -86,6 +88,17 @@ class DealtTable:
         self._cache.place(step.conversation, step.past)
         text = f"{number} {step!r}"
         self.session.agree("plan", hashlib.sha256(text.encode()).digest())
+        told = self.passing.told(step, self._slots.places())
+        if self._recorded.takes(step, plan):
+            return self._recorded.compute(
+                self.passing,
+                step,
+                Next(plan, number),
+                inputs=inputs,
+                cache=self._cache,
+                told=told,
+                following=self._following(number),
+            )
         outcome = compute(
             self.session,
             plan,
@@ -95,9 +108,17 @@ class DealtTable:
             cache=self._cache,
             material=self._material,
             run=number,
-            told=self.passing.told(step, self._slots.places()),
+            told=told,
         )
         return cast("Outcome[Share]", outcome)
+
+    def _following(self, number: int) -> Next | None:
+        """Return the run behind a pass, if it is recorded as well."""
+        later = number + 1
+        if later == len(self._passes):
+            return None
+        step, plan = self._passes[later], self._plans[later]
+        return Next(plan, later) if self._recorded.takes(step, plan) else None
 
     def _noise(self, step: Pass, number: int) -> dict[str, Share]:
         """Return my share of the noise that the dealer drew."""

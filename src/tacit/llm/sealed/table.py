@@ -12,9 +12,11 @@ from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import learn, publish
 from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
 from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
+from tacit.llm.sealed.recorded import RecordedPasses
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.llm.sealed.wishes import gumbel
 from tacit.mpc import (
+    Next,
     OpeningCache,
     Plan,
     Roles,
@@ -60,6 +62,7 @@ class Table:
     ) -> None:
         self.session, self.passing, self.seats = session, passing, seats
         self._cache = OpeningCache(weights_on=device)
+        self._recorded = RecordedPasses(session, device)
         self._recent: dict[int, None] = {}
         self._plans: dict[tuple[int, int, bool], Plan] = {}
         self._ordered: _Run | None = None
@@ -71,7 +74,18 @@ class Table:
         self, step: Pass, inputs: Mapping[str, Tensor | Words], kept: Mapping[str, Share]
     ) -> Outcome[Share]:
         """Compute a pass as the owner or the user."""
-        run = self._begin(step)
+        run, told = self._begin(step), self.passing.told(step)
+        if not run.resumes and self._recorded.takes(step, run.plan):
+            ordered = self._ordered
+            return self._recorded.compute(
+                self.passing,
+                step,
+                Next(run.plan, run.number),
+                inputs=inputs,
+                cache=self._cache,
+                told=told,
+                following=None if ordered is None else Next(ordered.plan, ordered.number),
+            )
         outcome = compute(
             self.session,
             run.plan,
@@ -80,7 +94,7 @@ class Table:
             kept=kept,
             cache=self._cache,
             run=run.number,
-            told=self.passing.told(step),
+            told=told,
         )
         self.can_expect = True
         # Keys and values are numbers, never bits or masked openings: shares.
@@ -146,7 +160,9 @@ class Table:
     def _drop(self) -> None:
         """Forget a pass that was ordered and will not be made; the user takes what was dealt."""
         dropped, self._ordered = self._ordered, None
-        if dropped is not None and self.session.me == self.seats.user:
+        if dropped is None or self._recorded.drop(dropped.number):
+            return
+        if self.session.me == self.seats.user:
             discard(self.session, dropped.plan, run=dropped.number)
 
     def _number(self, step: Pass, *, is_held: bool = False) -> _Run:

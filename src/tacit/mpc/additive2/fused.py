@@ -109,7 +109,7 @@ class FusedTruncateCompare:
             # shifting with the sign is shifting without it, 2^(63 - bits) too low.
             mine -= 1 << HEADROOM_BITS
         c = channel.exchange(mine).add_(mine)
-        breaks = torch.tensor(self.curve.breaks, device=c.device) << self.bits
+        breaks = self.curve.edges(c.device) << self.bits
         offset = c + (1 << HEADROOM_BITS)
         masked = self._comparison(z.spec).run(channel, offset, breaks, bits, tree) ^ rho
         tau = unpacked(masked ^ channel.exchange_bits(masked, len(c)), len(c))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mpc import shapes
+from tacit.mpc import shapes, tables
 from tacit.mpc.additive2.local import lift, numeric, numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.randomness import Parts
@@ -78,14 +78,14 @@ class Take:
         if isinstance(self.positions, range) and self.positions.step == 1 and self.positions:
             words = x.words.narrow(self.dim, self.positions.start, len(self.positions))
             return Share(words, out)
-        at = _places(tuple(self.positions), x.words.device)
+        (at,) = tables.kept(_places(tuple(self.positions), x.words.device))
         return Share(x.words.index_select(self.dim, at), out)
 
 
 @lru_cache(maxsize=256)
 def _places(positions: tuple[int, ...], device: torch.device) -> Tensor:
     """Lay positions out where they are read, once: a copy to an accelerator is a wait."""
-    return torch.tensor(positions, dtype=torch.int64, device=device)
+    return tables.laid_out(torch.tensor(positions, dtype=torch.int64), device)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from tacit import ring
 from tacit.errors import InputError
 from tacit.mpc import shapes
 from tacit.mpc.contract import Channel, Declaration, Roles
@@ -140,7 +139,7 @@ class Shift:
         out = self._out(x.spec)
         if not channel.is_first:
             return Share(x.words, out)
-        return Share(x.words + ring.encode(self.amount, frac_bits=x.spec.frac_bits), out)
+        return Share(x.words + round(self.amount * 2.0**x.spec.frac_bits), out)
 
 
 @dataclass(frozen=True)

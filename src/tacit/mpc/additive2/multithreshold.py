@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.mpc import tables
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group, joined_blocks, masked_blocks
 from tacit.mpc.additive2.unary import BLOCK_BITS, Blocks
 from tacit.mpc.contract import Channel, Roles
@@ -119,7 +120,8 @@ class MultiThreshold:
 
     def _compare(self, apart: Tensor, steps: Tensor, band: Band) -> tuple[Tensor, Tensor]:
         """Look shares of g = [c < r] and p = [c == r] up, each (blocks, thresholds, words)."""
-        shifts, masks, first = _digit_tables(self.blocks, band.skipped, apart.device)
+        digits = _digit_tables(self.blocks, band.skipped, apart.device)
+        shifts, masks, first = tables.kept(*digits)
         rows = (apart >> shifts).bitwise_and_(masks).add_(first)
         at = rows.mul_(self.elements).add_(torch.arange(self.elements, device=apart.device))
         at_least = steps.take(at)
@@ -136,8 +138,8 @@ def _digit_tables(
     widths = blocks.widths()[skipped:]
     numbers = torch.arange(skipped, skipped + len(widths))
     masks = torch.tensor([(1 << width) - 1 for width in widths])
-    tables = (numbers * blocks.width, masks, numbers * ((1 << blocks.width) + 1))
-    shifts, masks, first = (one[:, None, None].to(device) for one in tables)
+    parts = (numbers * blocks.width, masks, numbers * ((1 << blocks.width) + 1))
+    shifts, masks, first = (tables.laid_out(one[:, None, None], device) for one in parts)
     return shifts, masks, first
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.mpc import narrow
+from tacit.mpc import narrow, tables
 from tacit.mpc.additive2.compare import CompareMask, Comparison, bits_of
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.multithreshold import MultiThreshold, fits_multi_threshold
@@ -75,10 +75,11 @@ class Curve:
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """Lay the tables out where they are read, once: a copy to an accelerator is a wait."""
         if device not in self._laid_out:
-            tables = torch.tensor(self.breaks), self._steps(), self._base()
-            edges, steps, base = (one.to(device) for one in tables)
+            parts = torch.tensor(self.breaks), self._steps(), self._base()
+            edges, steps, base = (tables.laid_out(one, device) for one in parts)
             self._laid_out[device] = edges, steps, base
-        return self._laid_out[device]
+        edges, steps, base = tables.kept(*self._laid_out[device])
+        return edges, steps, base
 
     @cached_property
     def reach(self) -> int:

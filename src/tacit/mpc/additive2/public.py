@@ -2,13 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from tacit import ring
 from tacit.errors import InputError
-from tacit.mpc import outsource, shapes
+from tacit.mpc import outsource, shapes, tables
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.randomness import Parts
@@ -48,7 +49,19 @@ class Public:
 
     def at(self, channel: Channel) -> Tensor:
         """Return the words where a party computes."""
-        return self.words().to(channel.device)
+        return self.on(channel.device)
+
+    def on(self, device: torch.device) -> Tensor:
+        """Return the words on a device; an accelerator gets them once."""
+        if device.type == "cpu":
+            return self.words()
+        (words,) = tables.kept(_laid_out(self, device))
+        return words
+
+
+@lru_cache(maxsize=64)
+def _laid_out(public: Public, device: torch.device) -> Tensor:
+    return tables.laid_out(public.words(), device)
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,7 @@ class Project:
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Multiply my share."""
         x = numeric_share(operands[0])
-        matrix = self.matrix.words().to(x.words.device)
+        matrix = self.matrix.on(x.words.device)
         return Share(outsource.matmul(x.words, matrix), self._out(x.spec))
 
 
@@ -162,7 +175,7 @@ class Offset:
         words = (x.words << (out.frac_bits - x.spec.frac_bits)).expand(out.shape)
         if not channel.is_first:
             return Share(words, out)
-        amounts = self.amounts.words().to(words.device)
+        amounts = self.amounts.on(words.device)
         return Share(words + (amounts << (out.frac_bits - self.amounts.frac_bits)), out)
 
 
@@ -190,7 +203,7 @@ class Fill:
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Mask my share; P0 puts the number in."""
         x = numeric_share(operands[0])
-        kept = self.kept.words().to(x.words.device)
+        kept = self.kept.on(x.words.device)
         words = x.words * kept
         if channel.is_first:
             words = words + (1 - kept) * self._word(x.spec)

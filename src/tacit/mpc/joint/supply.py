@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
-from tacit.mpc.dealer import Supply, viewed
+from tacit.mpc.dealer import viewed
 from tacit.mpc.joint.makers import make, set_up
 from tacit.mpc.joint.pair import Pair
 from tacit.mpc.plan import Plan
 from tacit.mpc.randomness import OpeningMask, Parts
 from tacit.mpc.share import Mask
+from tacit.mpc.supply import Supply
 from tacit.party import Session
 from tacit.ring import Prg
 

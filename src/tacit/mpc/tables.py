@@ -1,0 +1,37 @@
+"""Public tables on a device: laid out once, and kept by whoever records launches that read them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+_KEPT: ContextVar[list[Tensor] | None] = ContextVar("tables of a recording", default=None)
+
+
+def laid_out(table: Tensor, device: torch.device) -> Tensor:
+    """Copy a table to a device, also while launches are recorded: this copy is none of them."""
+    if device.type != "cuda":
+        return table.to(device)
+    # Streams of another priority are other streams: never the one that is recorded.
+    with torch.cuda.stream(torch.cuda.Stream(device, priority=-1)):  # type: ignore[no-untyped-call]
+        return table.to(device)
+
+
+def kept(*tables: Tensor) -> tuple[Tensor, ...]:
+    """Hand out tables of a memo, which may forget them: a recording must not."""
+    recorded = _KEPT.get()
+    if recorded is not None:
+        recorded.extend(tables)
+    return tables
+
+
+@contextmanager
+def keeping(tables: list[Tensor]) -> Iterator[None]:
+    """Keep all tables that are handed out meanwhile."""
+    token = _KEPT.set(tables)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)

@@ -1,0 +1,132 @@
+"""Sealed passes, recorded once and played for every token, by a stand-in for CUDA graphs."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from dealt_chat import deal, talk_alone
+from private_llm import plainly, tiny
+from sealed_chat import as_user, say
+from tacit.errors import TacitError
+from tacit.llm import Sampling
+from tacit.llm.sealed import Pass, SealedMemory, open_sealed_vault, plan_passes, recorded
+from tacit.llm.sealed.passes import PASS_WORDS
+from tacit.mpc import Recorder, recording
+from taped import OperationTape, patch_numpy
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """Record passes on the processor; return how many were played, and the runs of the user."""
+    patch_numpy(monkeypatch)
+    counts = []
+    original = recording.Recording.play
+
+    def play(self, run, program):
+        counts.append((self.session.me, self._result is not None, run))
+        return original(self, run, program)
+
+    monkeypatch.setattr(recording.Recording, "play", play)
+    monkeypatch.setattr(
+        recorded,
+        "recorder_on",
+        lambda device, session, material: Recorder(
+            session, torch.device("cpu"), material=material, tape=OperationTape
+        ),
+    )
+    return counts
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_tokens_are_the_plain_ones_when_passes_are_played(family, played):
+    model = tiny(family, seed=2)
+    said, leaks = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 5))
+    assert said == plainly(model, [1, 5, 7], 5)
+    # The prompt is read once; of the tokens behind it the first is recorded.
+    assert [was_played for me, was_played, _ in played if me == "user"] == [False, True, True, True]
+    outputs = [leak for leak in leaks if leak.kind == "output" and "token" in leak.what]
+    assert [leak.elements for leak in outputs] == [5]
+
+
+def test_what_is_taken_back_and_another_conversation_leave_nothing_behind(played):
+    model = tiny("llama", seed=2)
+
+    def talk(client):
+        one, other = SealedMemory(), SealedMemory()
+        first = say(client, one, [1, 5, 7], 3)
+        second = say(client, other, [9, 4, 2], 3)
+        third = say(client, one, [first[-1]], 2)
+        one.rewind(2)
+        return first, second, third, say(client, one, [9], 4)
+
+    (first, second, third, fourth), _ = as_user(model, talk)
+    assert first + third == plainly(model, [1, 5, 7], 5)
+    assert second == plainly(model, [9, 4, 2], 3)
+    assert fourth == plainly(model, [1, 5, 9], 4)
+    assert any(was_played for _, was_played, _ in played)
+
+
+def test_a_longer_text_is_recorded_anew_with_what_was_read(played, monkeypatch):
+    monkeypatch.setattr("tacit.llm.sealed.passes.ROOM", 4)
+    model = tiny("llama", seed=2, layers=1)
+    said, _ = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 7))
+    assert said == plainly(model, [1, 5, 7], 7)
+    # Rooms for 4, 8 and 12 tokens; every other pass of the user is played.
+    ways = [was_played for me, was_played, _ in played if me == "user"]
+    assert ways == [False, False, True, True, True, False]
+
+
+def test_a_session_on_dealt_material_is_recorded_as_well(played, tmp_path):
+    model = tiny("llama", seed=2, layers=1)
+    path, vault, _ = deal(model, tmp_path, prompt=3, tokens=4)
+    said, _ = talk_alone(
+        model, vault, path, lambda client: say(client, SealedMemory(), [1, 5, 7], 4)
+    )
+    assert said == plainly(model, [1, 5, 7], 4)
+    assert [was_played for me, was_played, _ in played if me == "user"] == [False, True, True]
+
+
+def test_bytes_and_rounds_are_those_of_the_plan(played):
+    model = tiny("llama", seed=2, layers=1)
+    vault = open_sealed_vault(model)
+    costs = []
+
+    def talk(client):
+        memory = SealedMemory()
+        for _ in client.generate(memory, [1, 5, 7], Sampling(), limit=4):
+            costs.append(client.session.cost())
+        return None
+
+    as_user(model, talk, vault=vault)
+    facts = {"conversation": 0, "prompt": 0, "is_scored": True}
+    plan = plan_passes(vault, [Pass(past=0, rows=3, **facts), Pass(past=3, rows=1, **facts)])[1]
+
+    def online(cost):
+        return {
+            (one.sender, one.receiver): one.payload_bytes
+            for one in cost.traffic
+            if one.phase == "online"
+        }
+
+    wanted = online(plan.cost)
+    for before, after in pairwise(costs[1:]):
+        spent = {link: size - online(before)[link] for link, size in online(after).items()}
+        asked = 8 * PASS_WORDS  # the user says which pass it wants
+        spent["user", "owner"] -= asked
+        assert {link: spent[link] for link in wanted} == wanted
+
+
+def test_material_is_used_once(played, monkeypatch):
+    model = tiny("llama", seed=2, layers=1)
+    original = recording.Recording.load
+    loads = []
+
+    def forgetful(self, material, given):
+        if not loads.count(self.session.me) > 1:
+            original(self, material, given)
+        loads.append(self.session.me)
+
+    monkeypatch.setattr(recording.Recording, "load", forgetful)
+    with pytest.raises(TacitError, match="masks are used once"):
+        as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 5))
