@@ -1,11 +1,7 @@
 """The dealer: makes correlated randomness for a plan and streams it ahead of its use."""
 
-import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
 from math import prod
 
 import torch
@@ -42,11 +38,6 @@ AHEAD_BYTES = 128 << 20
 """How much material a helper deals beyond the step that it waits in."""
 
 
-_MOST_THREADS = 6
-_PARTIES = 3
-"""Parties on one machine, at worst."""
-_EACH = 4
-"""Steps that wait for each thread: enough, though some take much longer than others."""
 _LARGE_BYTES = 8 << 20
 """Masks of weights from here on are drawn in panels, where they are not remembered."""
 
@@ -113,7 +104,8 @@ def deal(
     maker = Maker(stream, plan, cache=cache, device=torch.device(device), keys=keys)
     needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:
-        for done, (number, words) in enumerate(_made(maker, needing), start=1):
+        for done, number in enumerate(needing, start=1):
+            words = in_host_memory(maker.correction(number))
             if not pace.admits(number, words.nbytes):
                 return
             session.send(plan.roles.second, f"deal/{run}.{number}", words, phase="offline")
@@ -121,31 +113,6 @@ def deal(
                 session.send(receiver, f"mask/{run}.{number}", mask, phase="offline")
             advance(done)
     maker.keep_grown()
-
-
-def _made(maker: "Maker", numbers: list[int]) -> Iterator[tuple[int, Tensor]]:
-    """Make the corrections of steps in their order, on some of the processors at once."""
-
-    def make(number: int) -> Tensor:
-        return in_host_memory(maker.correction(number))
-
-    threads = min(_MOST_THREADS, (os.cpu_count() or 1) // _PARTIES)
-    if threads < 2:
-        yield from ((number, make(number)) for number in numbers)
-        return
-    # One thread each: those of torch would wait for each other.
-    pool = ThreadPoolExecutor(threads, "tacit-make", torch.set_num_threads, (1,))
-    waiting = deque[tuple[int, Future[Tensor]]]()
-    try:
-        for number in numbers:
-            # In a copy of my context each, so that a dealer's worker multiplies masks as well.
-            waiting.append((number, pool.submit(copy_context().run, make, number)))
-            if len(waiting) > threads * _EACH:
-                first, words = waiting.popleft()
-                yield first, words.result()
-        yield from ((first, words.result()) for first, words in waiting)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Maker:
@@ -175,7 +142,6 @@ class Maker:
         self._cache = cache or OpeningCache()
         self._device = device
         self._grown: dict[str, SharePair] = {}
-        self._remembering = threading.Lock()  # steps are made by several threads
 
     def steps(self) -> list[int]:
         """Return the numbers of the steps for which there is something to send."""
@@ -220,8 +186,7 @@ class Maker:
         """Prepare the mask of a weight for an accelerator, or remember that."""
         if mask.run is None:
             return self._prepared(mask)
-        with self._remembering:
-            return self._cache.remember_factor(_key(mask), lambda: self._prepared(mask))
+        return self._cache.remember_factor(_key(mask), lambda: self._prepared(mask))
 
     def _prepared(self, mask: Mask) -> Factor:
         (words,) = (one for one in self._draw(mask) if one is not None)
@@ -245,13 +210,10 @@ class Maker:
 
     def _recall(self, mask: Mask) -> SharePair:
         """Draw a mask again that the parties drew in an earlier step, or remember it."""
-        if mask.behind or mask.run is not None:
-            with self._remembering:
-                first, second = (
-                    self._joined(mask)
-                    if mask.behind
-                    else self._cache.remember(_key(mask), lambda: self._laid_out(mask))
-                )
+        if mask.behind:
+            first, second = self._joined(mask)
+        elif mask.run is not None:
+            first, second = self._cache.remember(_key(mask), lambda: self._laid_out(mask))
         else:
             first, second = self._draw(mask)
         return viewed(first, mask), viewed(second, mask)
