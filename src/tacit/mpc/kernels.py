@@ -12,6 +12,7 @@ from tacit.mpc.additive2.compare import IsPositive
 from tacit.mpc.additive2.counts import CountReaching
 from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
 from tacit.mpc.additive2.fused import FusedTruncateCompare
+from tacit.mpc.additive2.largest import Largest
 from tacit.mpc.additive2.logspaced import DECLINES, decline_curve
 from tacit.mpc.additive2.pieces import curve_of_pieces
 from tacit.mpc.additive2.piecewise import Curve, Piecewise
@@ -146,6 +147,7 @@ def sealed_kernels() -> dict[str, Callable[..., Any]]:
         "exponents": _sealed_exponents,
         "deferred": DeferToReceiver,
         "is_positive": IsPositive,
+        "largest": Largest,
         "truncate_compare": _fused,
         "normalised": _sealed_normalised,
         "reached": _reached,
