@@ -96,10 +96,10 @@ def _function_of_many(name: str, frac_bits: int, bound: float) -> Piecewise:
 
 @cache
 def _flagged(name: str, frac_bits: int, bound: float, drop: int, gain: float) -> Piecewise:
-    """Make a function with a pole, and beside it 1 where its argument is too small for it."""
+    """Make a function with a pole, and beside it one last place where its argument is too small."""
     curve = decline_curve(name, frac_bits, bound, gain)
-    pieces = ((1 << curve.frac_bits,), *((0,) * (curve.degree + 1) for _ in curve.breaks))
-    flag = Curve(curve.breaks, pieces, curve.frac_bits, 1.0, curve.slack)
+    pieces = ((1,), *((0,) * (curve.degree + 1) for _ in curve.breaks))
+    flag = Curve(curve.breaks, pieces, curve.frac_bits, 2.0**-curve.frac_bits, curve.slack)
     return Piecewise(name, (curve, flag), drop)
 
 
