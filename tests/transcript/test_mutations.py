@@ -116,6 +116,8 @@ def everything_is_clean(*protocols):
         test_transcripts.weighted(ops, y, z)
         ops.mul_rescaling(ops.mul(x, y), ops.mul(y, z), bound=2.0**24)
         if not ops.is_checked:  # made of the others, and long with tags
+            for is_direct in (True, False):
+                test_transcripts.largest_of_three(ops, x, y, z, is_direct=is_direct)
             scores = ops.scale(ops.mul(x, y), 2.0**-12)
             ops.attention(scores, torch.ones(1, 1).bool(), watch=Watch())
         # A share that does not change: a bit of it that nothing masks stands out.

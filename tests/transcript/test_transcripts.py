@@ -75,6 +75,15 @@ def function_of_many(ops, name, x):
     return ops.apply(ops.make("elementwise_many", name, ops.frac_bits, ops.bound(x)), x)
 
 
+def largest_of_three(ops, *numbers, is_direct):
+    """Find the largest of three, what belongs to it, and its place."""
+    rows = ops.concatenate([ops.reshape(one, (SAMPLES, 1)) for one in numbers], dim=1)
+    if not ops.has("largest"):
+        return ops.max(rows, dim=1)
+    both = ops.concatenate([ops.reshape(rows, (1, SAMPLES, 3))] * 2, dim=0)
+    return ops.apply(ops.make("largest", 64.0, True, is_direct), both)
+
+
 KERNELS = {
     "input": lambda ops, x, y, z: None,
     "mul": lambda ops, x, y, z: ops.mul(x, y),
@@ -110,6 +119,8 @@ KERNELS = {
     "a watched row": lambda ops, x, y, z: watched_length(
         ops, ops.reshape(ops.mul(x, y), (SAMPLES, 1))
     ),
+    "largest": lambda ops, x, y, z: largest_of_three(ops, x, y, z, is_direct=True),
+    "largest by bits": lambda ops, x, y, z: largest_of_three(ops, x, y, z, is_direct=False),
     "saturation": lambda ops, x, y, z: saturated(ops, ops.mul(x, y)),
     "attention": lambda ops, x, y, z: ops.attention(
         ops.scale(ops.mul(x, y), 2.0**-12), torch.ones(1, 1).bool(), watch=Watch()

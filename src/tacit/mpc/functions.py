@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from tacit.mpc.functions_largest import largest
 from tacit.mpc.primitives import Primitives
 from tacit.mpc.share import HEADROOM_BITS
 
@@ -25,18 +26,12 @@ LARGEST_SHARE = 1.01
 def maximum(ops: Primitives[V], x: V, *, dim: int) -> V:
     """Give the largest element along a dimension, which disappears.
 
-    Range: all. Error: that of the inputs. Cost: ⌈log2 n⌉ times that of relu.
+    Range: all. Error: that of the inputs. Cost: ⌈log2 n⌉ times that of relu; under sealed fewer
+    rounds, as `tacit.mpc.functions_largest` finds them.
     """
     if ops.has("rowwise"):
         return ops.rowwise("maximum", x, dim=dim)
-    x = ops.normalise_scale(x)
-    spec = ops.number(x, "taking the largest")
-    axis = dim % len(spec.shape)
-    while ops.spec(x).shape[axis] > 1:
-        first, last = ops.halves(x, dim=axis)
-        larger = ops.add(last, ops.relu(ops.sub(first, last)))
-        x = ops.restate(larger, bound=spec.bound)
-    return ops.sum(x, dim=axis)
+    return largest(ops, x, axis=dim % len(ops.shape(x)))
 
 
 def reciprocal(ops: Primitives[V], x: V) -> V:

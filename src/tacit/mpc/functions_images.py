@@ -12,8 +12,7 @@ V = TypeVar("V")
 def max_pool2d(ops: Primitives[V], x: V, *, size: Pair, stride: Pair, padding: Pair) -> V:
     """Give the largest element of every window of images (n, channels, height, width).
 
-    Range: all. Error: that of the inputs. Cost: ⌈log2 window⌉ times that of relu on half the
-    elements that are left.
+    Range: all. Error: that of the inputs. Cost: that of `maximum` of rows as long as a window.
     """
     normalised = ops.normalise_scale(x)
     windows = ops.windows(normalised, size=size, stride=stride, padding=padding, edge_is_least=True)

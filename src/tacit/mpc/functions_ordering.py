@@ -13,6 +13,7 @@ import torch
 from tacit.errors import InputError
 from tacit.mpc import functions, shapes
 from tacit.mpc.additive2.public import Public
+from tacit.mpc.functions_largest import place_of_largest
 from tacit.mpc.primitives import Primitives
 
 V = TypeVar("V")
@@ -28,13 +29,16 @@ def minimum(ops: Primitives[V], x: V, *, dim: int) -> V:
 def argmax(ops: Primitives[V], x: V, *, dim: int) -> V:
     """Give the position of the largest element along a dimension, as a whole number.
 
-    Range: all. Error: none. Cost: ⌈log2 n⌉ times a comparison and a product.
+    Range: all. Error: none. Cost: ⌈log2 n⌉ times a comparison and a product; under sealed fewer
+    rounds, as `tacit.mpc.functions_largest` finds them (16 for 6,400 numbers).
     """
     axis = shapes.axis(ops.shape(x), dim)
     places = ops.shape(x)[axis]
     if ops.has("rowwise"):
         hot = ops.rowwise("argmax", x, dim=axis)
         return ops.restate(ops.sum(_counted(ops, hot, axis), dim=axis), bound=max(places - 1, 1))
+    if ops.has("largest"):
+        return place_of_largest(ops, x, axis=axis)
     both = _with_positions(ops, x, axis)
     spec = ops.number(both, "finding the largest")
     while (length := ops.shape(both)[axis + 1]) > 1:

@@ -12,6 +12,7 @@ from tacit.mpc.additive2.compare import IsPositive
 from tacit.mpc.additive2.counts import CountReaching
 from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
 from tacit.mpc.additive2.fused import FusedTruncateCompare
+from tacit.mpc.additive2.largest import Largest
 from tacit.mpc.additive2.logspaced import DECLINES, decline_curve
 from tacit.mpc.additive2.pieces import curve_of_pieces
 from tacit.mpc.additive2.piecewise import Curve, Piecewise
@@ -95,10 +96,10 @@ def _function_of_many(name: str, frac_bits: int, bound: float) -> Piecewise:
 
 @cache
 def _flagged(name: str, frac_bits: int, bound: float, drop: int, gain: float) -> Piecewise:
-    """Make a function with a pole, and beside it 1 where its argument is too small for it."""
+    """Make a function with a pole, and beside it one last place where its argument is too small."""
     curve = decline_curve(name, frac_bits, bound, gain)
-    pieces = ((1 << curve.frac_bits,), *((0,) * (curve.degree + 1) for _ in curve.breaks))
-    flag = Curve(curve.breaks, pieces, curve.frac_bits, 1.0, curve.slack)
+    pieces = ((1,), *((0,) * (curve.degree + 1) for _ in curve.breaks))
+    flag = Curve(curve.breaks, pieces, curve.frac_bits, 2.0**-curve.frac_bits, curve.slack)
     return Piecewise(name, (curve, flag), drop)
 
 
@@ -146,6 +147,7 @@ def sealed_kernels() -> dict[str, Callable[..., Any]]:
         "exponents": _sealed_exponents,
         "deferred": DeferToReceiver,
         "is_positive": IsPositive,
+        "largest": Largest,
         "truncate_compare": _fused,
         "normalised": _sealed_normalised,
         "reached": _reached,

@@ -183,9 +183,12 @@ class Primitives(Interpreter[V], ABC):
         return self.apply(self.make("dropout", float(rate), self.frac_bits), x)
 
     @of_family("activations")
-    def indicate(self, x: V) -> V:
-        """Give 1 where an element is at least zero and 0 elsewhere, as a whole number."""
-        x = self._argument(x)
+    def indicate(self, x: V, *, as_it_is: bool = False) -> V:
+        """Give 1 where an element is at least zero and 0 elsewhere, as a whole number.
+
+        ``as_it_is`` compares what is too precise without truncating it: more bits, no round before.
+        """
+        x = self.ready(x) if as_it_is else self._argument(x)
         bound = self.number(x, "comparing").bound
         return self.apply(self.make("elementwise", "step", 0, bound), x)
 

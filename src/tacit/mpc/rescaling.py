@@ -94,11 +94,16 @@ class RescalingVerbs(Primitives[V], ABC):
     def flagged_rescaling(self, name: str, x: V, *, bound: float, gain: float = 1.0) -> tuple[V, V]:
         """Do as `elementwise_rescaling`; beside it give 1 where x is too small, and 0 elsewhere.
 
-        For functions with a pole, under a protocol that has ``flagged``. Cost: nothing more.
+        For functions with a pole, under a protocol that has ``flagged``; what is beside it is a
+        whole number. Cost: nothing more.
         """
         x, drop, most = self._as_it_is(name, x, bound)
         both = self.apply(self.make("flagged", name, self.frac_bits, most, drop, gain), x)
-        return self.part(both, 0), self.restate(self.part(both, 1), bound=1.0)
+        value, flag = self.part(both, 0), self.part(both, 1)
+        # The unit in the last place is read as a one: nothing is to be truncated.
+        bits = self.number(flag, name).frac_bits
+        whole = self.apply(self.make("scale", 2.0**bits, -bits), flag)
+        return value, self.restate(whole, bound=1.0)
 
     def _as_it_is(self, name: str, x: V, bound: float | None) -> tuple[V, int, float]:
         """Return an argument, how many bits its opening drops, and how large it then can be."""

@@ -72,7 +72,7 @@ class Passing:
         """
         a, w = self.architecture, self._weights(ops)
         x = self._embedded(ops, w, step)
-        keys, values, shown = list[V](), list[V](), None
+        keys, values, answer = list[V](), list[V](), None
         watch = Watch[V]()
         for i in range(a.layers):
             key, value, attended, skip = self._attend(ops, w, step, i, x, watch, resumes=resumes)
@@ -82,9 +82,11 @@ class Passing:
                 break
             x = self._fed(ops, w, i, ops.add(skip, attended), watch)
         else:
-            shown = self._shown(ops, w, step, x, watch)
+            answer = self._answer(ops, w, step, x, watch)
+        count = ops.out_of_range(watch)  # first, so that both are opened in one round
+        shown = None if answer is None else self._shown(ops, answer)
         strange = ops.open(
-            ops.out_of_range(watch),
+            count,
             to=(self.user,),
             what="how many rows were out of range, and how many saturated: none, as a rule",
             why="a token that may be wrong is not to pass for right",
@@ -260,20 +262,24 @@ class Passing:
         out = self._post_norm(ops, w, i, 2, out, watch)
         return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
 
-    def _shown(
+    def _answer(
         self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V, watch: Watch[V]
-    ) -> Tensor | None:
+    ) -> V:
+        """Give the scores of the next token, or the best of them."""
         last = ops.take(x, (step.rows - 1,), dim=0)
         h = self._norm(ops, "norm", last, watch)
         scores = self._affine(ops, w, "output", h, bound=self.bounds["logits"])
         scores = ops.normalise_scale(scores)
         if self.reveal == "scores":
-            return ops.open(
-                scores, to=(self.user,), what="scores of every token", why="it chooses the next"
-            )
+            return scores
         choose = self._drawn if self.reveal == "sample" else self._adjusted
-        best = ops.argmax(choose(ops, scores), dim=-1)
-        return ops.open(best, to=(self.user,), what="the next token", why="it is the answer")
+        return ops.argmax(choose(ops, scores), dim=-1)
+
+    def _shown(self, ops: ProtocolOps[V], answer: V) -> Tensor | None:
+        what, why = "the next token", "it is the answer"
+        if self.reveal == "scores":
+            what, why = "scores of every token", "it chooses the next"
+        return ops.open(answer, to=(self.user,), what=what, why=why)
 
     def _adjusted(self, ops: ProtocolOps[V], scores: V) -> V:
         """Scale negative and positive scores apart and add noise, all of it the user's secret.

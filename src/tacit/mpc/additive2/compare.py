@@ -51,9 +51,13 @@ class CompareMask:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second share of the bits of r = r0 + r1."""
-        planes = ring.to_planes((first[0] + second[0]) >> self.shift)
+        return (self.codes(first[0] + second[0]) ^ first[1],)
+
+    def codes(self, r: Tensor) -> Tensor:
+        """Return the unary codes of words and then their top bit, packed."""
+        planes = ring.to_planes(r >> self.shift)
         top = planes[self.blocks.bits : self.blocks.bits + 1]
-        return (torch.cat((encode_unary(planes, self.blocks), top)) ^ first[1],)
+        return torch.cat((encode_unary(planes, self.blocks), top))
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shape of the bits."""

@@ -70,6 +70,8 @@ class Add:
 class Scale:
     """Multiply a secret by a public number, which takes the given fraction bits.
 
+    Fewer than none move the point to the right: a power of two then costs no room in the word.
+
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the factor.
     """
 
@@ -87,7 +89,7 @@ class Scale:
         return Spec(shape=x.shape, frac_bits=x.frac_bits + self.frac_bits, largest=largest)
 
     def _word(self) -> int:
-        return round(self.factor * (1 << self.frac_bits))
+        return round(self.factor * 2.0**self.frac_bits)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Scale my share."""
