@@ -1,6 +1,6 @@
 """A cache of opened weights: masked openings that later runs of a session use again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.mpc.share import MaskedOpening, OpeningSpec, Party, SharePair, Spec
+from tacit.mpc.share import Mask, MaskedOpening, OpeningSpec, Party, SharePair, Spec
 from tacit.party import Session
 from tacit.ring import Factor
 
@@ -29,6 +29,20 @@ class Grown:
     spec: OpeningSpec
     opening: MaskedOpening | None
     masks: SharePair | None
+
+    def words(self) -> SharePair:
+        """Return what was opened and my share of its mask, or as the dealer both shares."""
+        if self.opening is not None:
+            return self.opening.opened, self.opening.mask_share
+        return (None, None) if self.masks is None else self.masks
+
+    def copied(self) -> "Grown":
+        """Copy the words to memory of their own."""
+        first, second = (None if one is None else one.clone() for one in self.words())
+        if self.opening is None:
+            return replace(self, masks=(first, second))
+        assert first is not None  # noqa: S101 - something was opened
+        return replace(self, opening=replace(self.opening, opened=first, mask_share=second))
 
 
 class OpeningCache:
@@ -149,6 +163,10 @@ class OpeningCache:
             self._factors[key] = made
         return made
 
+    def has_factor(self, mask: Mask) -> bool:
+        """Tell whether the mask of a weight is prepared, as the dealer with a card."""
+        return mask.run is not None and (mask.run, mask.step, mask.place) in self._factors
+
     def has_room(self, key: tuple[int, int, int], nbytes: int) -> bool:
         """Tell whether a mask of so many bytes is remembered, or would be."""
         return key in self._masks or self._mask_bytes + nbytes <= self._budget()
@@ -191,18 +209,19 @@ class OpeningCache:
         """Return where the next run puts so many new entries."""
         return torch.arange(rows) + self._place[1]
 
-    def lay_out(self, spec: OpeningSpec, there: MaskedOpening) -> None:
-        """Lay the entries so far out in memory of a fixed place, and zeros behind them."""
+    def lay_out(self, spec: OpeningSpec, there: Sequence[Tensor]) -> None:
+        """Lay what I have of the entries so far out in fixed memory, and zeros behind them.
+
+        That is what was opened and my share of its mask, or as the dealer both shares.
+        """
         known, (_, past), dim = self._known(spec, spec.mask.behind), self._place, spec.mask.dim
         if past + spec.mask.shape[dim] > spec.mask.length:
             raise ConfigError(f"{past} entries and new ones do not fit into {spec.mask.length}")
-        opening = None if known is None else known.opening
-        olds = (None, None) if opening is None else (opening.opened, opening.mask_share)
-        is_there = olds[0] is there.opened
+        olds = (None, None) if known is None else known.words()
+        is_there = olds[0] is there[0]
         if known is not None and is_there and known.entries == past:
             return
-        for new, old in zip((there.opened, there.mask_share), olds, strict=True):
-            assert new is not None  # noqa: S101 - nobody's input
+        for new, old in zip(there, olds, strict=True):
             if old is not None and not is_there:
                 new.narrow(dim, 0, past).copy_(old.narrow(dim, 0, past))
             new.narrow(dim, past, spec.mask.length - past).zero_()
@@ -210,11 +229,8 @@ class OpeningCache:
     def part(self, number: int) -> None:
         """Give a set of growing tensors memory of its own, before others are laid out in it."""
         for key, one in self._grown.items():
-            if key[0] == number and one.opening is not None:
-                opened, mask = one.opening.opened, one.opening.mask_share
-                assert mask is not None  # noqa: S101 - nobody's input
-                own = replace(one.opening, opened=opened.clone(), mask_share=mask.clone())
-                self._grown[key] = replace(one, opening=own)
+            if key[0] == number:
+                self._grown[key] = one.copied()
 
     @property
     def number(self) -> int:

@@ -14,6 +14,7 @@ import torch
 from tacit.mpc.additive2.curves import curve_of
 from tacit.mpc.additive2.largest import Largest
 from tacit.mpc.additive2.piecewise import Piecewise
+from tacit.mpc.additive2.public import Public
 from tacit.mpc.contract import Roles
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.primitives import Primitives
@@ -71,11 +72,17 @@ def place_of_largest(ops: Primitives[V], x: V, *, axis: int) -> V:
     for number, heat in enumerate(_planned(ops, spec, is_placed=True)):
         both = _met(ops, both, heat, bound=spec.bound, is_placed=number == 0)
         if number == 0:  # a place counts from the start of its group
-            starts = torch.zeros(2, *(1,) * (len(spec.shape) - 1), ops.shape(both)[-1])
-            starts[1] = heat.size * torch.arange(ops.shape(both)[-1])
-            both = ops.offset(both, starts.to(torch.float64))
+            both = ops.offset(both, _starts(len(spec.shape) - 1, ops.shape(both)[-1], heat.size))
         both = ops.restate(both, bound=max(spec.bound, last))
     return ops.restate(ops.part(ops.sum(both, dim=-1), 1), bound=last)
+
+
+@lru_cache(maxsize=16)
+def _starts(between: int, groups: int, size: int) -> Public:
+    """Return 0 for the values, and for the places where their groups begin."""
+    starts = torch.zeros(2, *(1,) * between, groups, dtype=torch.float64)
+    starts[1] = size * torch.arange(groups)
+    return Public.of(starts, frac_bits=0)
 
 
 def _moved_last(ops: Primitives[V], x: V, axis: int) -> V:

@@ -167,9 +167,11 @@ class Primitives(Interpreter[V], ABC):
         x = self.normalise_scale(x) if public.frac_bits else self.ready(x)
         return self.apply(self.make("project", public), x)
 
-    def offset(self, x: V, amounts: Tensor) -> V:
+    def offset(self, x: V, amounts: Tensor | Public) -> V:
         """Add a public tensor, broadcasting."""
-        public = Public.of(amounts, frac_bits=self.frac_bits)
+        public = amounts
+        if isinstance(public, Tensor):
+            public = Public.of(public, frac_bits=self.frac_bits)
         return self.apply(self.make("offset", public), self.ready(x))
 
     def fill(self, x: V, kept: Tensor, value: float) -> V:

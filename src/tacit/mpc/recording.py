@@ -114,7 +114,9 @@ class Recording(Generic[R]):
             self._material.load(material)
             self._given.load(given)
             for name, spec in self.plan.grown:
-                self.cache.lay_out(spec, self.grown[name])
+                whole = self.grown[name]
+                assert whole.mask_share is not None  # noqa: S101 - nobody's input
+                self.cache.lay_out(spec, (whole.opened, whole.mask_share))
             self._tape.wait()
         self._is_loaded = True
 

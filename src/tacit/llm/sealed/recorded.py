@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import Outcome, Passing
-from tacit.mpc import Next, OpeningCache, Plan, Recorder, Share, Words, can_record
+from tacit.mpc import DealingRecorder, Next, OpeningCache, Plan, Recorder, Share, Words, can_record
 from tacit.mpc.offline import Material
 from tacit.party import Session
 
@@ -22,11 +22,19 @@ class RecordedPasses:
 
     def __init__(self, session: Session, device: str, *, material: Material | None = None) -> None:
         self._recorder = recorder_on(torch.device(device), session, material)
+        self._dealing = dealing_on(torch.device(device), session)
 
     def takes(self, step: Pass, plan: Plan) -> bool:
         """Tell whether a pass is recorded."""
-        is_one = step.rows == 1 and step.is_scored
-        return self._recorder is not None and is_one and can_record(plan)
+        return self._recorder is not None and _is_worth(step, plan)
+
+    def deal(self, step: Pass, plan: Plan, *, run: int, cache: OpeningCache) -> bool:
+        """Deal for a pass, as the dealer; False if such a pass is not recorded."""
+        dealing = self._dealing
+        if dealing is None or not (_is_worth(step, plan) and dealing.takes(plan, cache)):
+            return False
+        dealing.deal(plan, run=run, cache=cache)
+        return True
 
     def compute(
         self,
@@ -77,6 +85,15 @@ def recorder_on(
 ) -> Recorder | None:
     """Make what records passes on a device; a processor gains nothing by it."""
     return Recorder(session, device, material=material) if device.type == "cuda" else None
+
+
+def dealing_on(device: torch.device, session: Session) -> DealingRecorder | None:
+    """Make what records dealing on a device."""
+    return DealingRecorder(session, device) if device.type == "cuda" else None
+
+
+def _is_worth(step: Pass, plan: Plan) -> bool:
+    return step.rows == 1 and step.is_scored and can_record(plan)
 
 
 def _own(share: Share) -> Share:

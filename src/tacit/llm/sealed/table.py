@@ -136,7 +136,8 @@ class Table:
 
     def _deal(self, run: _Run) -> None:
         self._place(run)
-        deal_ahead(self.session, run.plan, run=run.number, cache=self._cache)
+        if not self._recorded.deal(run.step, run.plan, run=run.number, cache=self._cache):
+            deal_ahead(self.session, run.plan, run=run.number, cache=self._cache)
 
     def _is_ordered(self, step: Pass) -> bool:
         """Tell whether this pass was agreed on with the one before; not what it orders itself."""

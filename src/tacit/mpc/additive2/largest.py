@@ -16,7 +16,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from tacit.mpc import narrow
+from tacit.mpc import narrow, tables
 from tacit.mpc.additive2.compare import CompareMask, Comparison, bits_of
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.multithreshold import packed_rows
@@ -55,7 +55,7 @@ class Groups:
 
     def differences(self, words: Tensor) -> Tensor:
         """Subtract the later of each pair from the earlier: (size, count) give flat pairs."""
-        earlier, later, _, _ = _schedule(self.size, words.device)
+        earlier, later, _, _ = tables.kept(*_schedule(self.size, words.device))
         return (words[earlier] - words[later]).view(-1)
 
     def pattern(self, bits: Tensor, *, wins: bool) -> Tensor:
@@ -64,7 +64,7 @@ class Groups:
         With ``wins`` those bits are flipped that tell a victory from a defeat, so that β is what
         the answers under β ask for exactly where all of them are victories.
         """
-        _, _, pairs, is_earlier = _schedule(self.size, bits.device)
+        _, _, pairs, is_earlier = tables.kept(*_schedule(self.size, bits.device))
         own = bits.view(-1, self.count)[pairs]
         if wins:
             own = own ^ is_earlier[..., None]
@@ -80,7 +80,8 @@ def _schedule(size: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, 
     first = [[int(pairs[at][0] == i) for at in some] for i, some in enumerate(own)]
     earlier, later = [i for i, _ in pairs], [j for _, j in pairs]
     a, b, c, d = (
-        torch.tensor(one, dtype=torch.int64, device=device) for one in (earlier, later, own, first)
+        tables.laid_out(torch.tensor(one, dtype=torch.int64), device)
+        for one in (earlier, later, own, first)
     )
     return a, b, c, d
 
@@ -100,11 +101,11 @@ class LargestMask:
 
     def first(self, prg: Prg) -> Parts:
         """Draw the first shares: of r, of codes, β, table, and of ρ and what it selects."""
-        codes, *tables = self.correction_shapes()
+        codes, *others = self.correction_shapes()
         parts = [prg.words(self._masks()), prg.words(codes), prg.words(self._bits())]
-        parts.append(prg.words(tables[0]))
+        parts.append(prg.words(others[0]))
         if not self.is_direct:
-            parts += [prg.words(self._selectors()), prg.words(tables[1])]
+            parts += [prg.words(self._selectors()), prg.words(others[1])]
         return tuple(parts)
 
     def second(self, prg: Prg) -> Parts:

@@ -1,5 +1,6 @@
 """Sealed passes, recorded once and played for every token, by a stand-in for CUDA graphs."""
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,7 @@ from tacit.errors import TacitError
 from tacit.llm import Sampling
 from tacit.llm.sealed import Pass, SealedMemory, open_sealed_vault, plan_passes, recorded
 from tacit.llm.sealed.passes import PASS_WORDS
-from tacit.mpc import Recorder, recording
+from tacit.mpc import DealingRecorder, OpeningCache, Recorder, recorded_dealing, recording
 from taped import OperationTape, patch_numpy
 
 
@@ -35,6 +36,21 @@ def played(monkeypatch):
             session, torch.device("cpu"), material=material, tape=OperationTape
         ),
     )
+    monkeypatch.setattr(
+        recorded,
+        "dealing_on",
+        lambda device, session: DealingRecorder(
+            session, torch.device("cpu"), tape=partial(OperationTape, is_computed=False)
+        ),
+    )
+    dealt = recorded_dealing.RecordedDealing.play
+
+    def deal(self, run):
+        counts.append(("dealer", True, run))
+        return dealt(self, run)
+
+    monkeypatch.setattr(recorded_dealing.RecordedDealing, "play", deal)
+    monkeypatch.setattr(OpeningCache, "has_factor", lambda cache, mask: True)
     return counts
 
 
@@ -45,6 +61,7 @@ def test_tokens_are_the_plain_ones_when_passes_are_played(family, played):
     assert said == plainly(model, [1, 5, 7], 5)
     # The prompt is read once; of the tokens behind it the first is recorded.
     assert [was_played for me, was_played, _ in played if me == "user"] == [False, True, True, True]
+    assert len([me for me, _, _ in played if me == "dealer"]) == 4
     outputs = [leak for leak in leaks if leak.kind == "output" and "token" in leak.what]
     assert [leak.elements for leak in outputs] == [5]
 
