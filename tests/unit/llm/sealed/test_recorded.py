@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dealt_chat import deal, talk_alone
-from private_llm import plainly, tiny
+from private_llm import FAMILIES, plainly, tiny
 from sealed_chat import as_user, say
 from tacit.errors import TacitError
 from tacit.llm import Sampling
@@ -147,3 +147,22 @@ def test_material_is_used_once(played, monkeypatch):
     monkeypatch.setattr(recording.Recording, "load", forgetful)
     with pytest.raises(TacitError, match="masks are used once"):
         as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 5))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("reveal", ["token", "sample"])
+def test_tokens_on_a_card_are_the_plain_ones(family, reveal):
+    model = tiny(family, seed=2, layers=1)
+    others = {"temperature": 0.0} if reveal == "sample" else {}
+
+    def talk(client):
+        one, other = SealedMemory(), SealedMemory()
+        first = say(client, one, [1, 5, 7], 16, **others)
+        second = say(client, other, [9, 4, 2], 3, **others)
+        return first, second
+
+    (first, second), _ = as_user(model, talk, reveal=reveal, device="cuda")
+    assert first == plainly(model, [1, 5, 7], 16)
+    assert second == plainly(model, [9, 4, 2], 3)
