@@ -7,8 +7,6 @@ from tacit.mpc.contract import MpcProtocol, Roles
 from tacit.mpc.cost import merge_costs, without_setup
 from tacit.mpc.plan import Plan, PlanOps, make_plan
 from tacit.mpc.protocols import PROTOCOLS, find_protocol
-from tacit.mpc.recorded_dealing import DealingRecorder
-from tacit.mpc.recorder import Next, Recorder, can_record
 from tacit.mpc.run import attend, compute, deal_ahead, discard, serve
 from tacit.mpc.secret_ops import SecretOps
 from tacit.mpc.share import BitShare, Share
@@ -17,20 +15,16 @@ from tacit.renamed import find_renamed
 __all__ = [
     "PROTOCOLS",
     "BitShare",
-    "DealingRecorder",
     "MpcProtocol",
-    "Next",
     "OpeningCache",
     "Plan",
     "PlanOps",
-    "Recorder",
     "Roles",
     "SecretOps",
     "Share",
     "Told",
     "Words",
     "attend",
-    "can_record",
     "compute",
     "deal_ahead",
     "discard",

@@ -19,8 +19,9 @@ from tacit.llm.sealed.program import FRAC_BITS, HOTTEST, NOISE_BOUND, Outcome
 from tacit.llm.sealed.recorded import RecordedPasses
 from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
 from tacit.llm.sealed.table import Table, sit_down
-from tacit.mpc import Next, OpeningCache, Share, Words, compute
+from tacit.mpc import OpeningCache, Share, Words, compute
 from tacit.mpc.offline import Material, open_material
+from tacit.mpc.recorder import Next
 from tacit.mpc.share import Spec
 from tacit.party import Session
 

@@ -16,7 +16,6 @@ from tacit.llm.sealed.recorded import RecordedPasses
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.llm.sealed.wishes import gumbel
 from tacit.mpc import (
-    Next,
     OpeningCache,
     Plan,
     Roles,
@@ -29,6 +28,7 @@ from tacit.mpc import (
     find_protocol,
     make_plan,
 )
+from tacit.mpc.recorder import Next
 from tacit.party import Session, without_collections
 from tacit.ring import Prg
 

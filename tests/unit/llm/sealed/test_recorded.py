@@ -1,7 +1,7 @@
 """Sealed passes, recorded once and played for every token, by a stand-in for CUDA graphs."""
 
 from functools import partial
-from itertools import pairwise
+from hashlib import sha256
 
 import pytest
 import torch
@@ -10,10 +10,12 @@ from dealt_chat import deal, talk_alone
 from private_llm import FAMILIES, plainly, tiny
 from sealed_chat import as_user, say
 from tacit.errors import TacitError
-from tacit.llm import Sampling
-from tacit.llm.sealed import Pass, SealedMemory, open_sealed_vault, plan_passes, recorded
-from tacit.llm.sealed.passes import PASS_WORDS
-from tacit.mpc import DealingRecorder, OpeningCache, Recorder, recorded_dealing, recording
+from tacit.llm.sealed import SealedMemory, recorded
+from tacit.mpc import OpeningCache, recorded_dealing, recording
+from tacit.mpc.recorded_dealing import DealingRecorder
+from tacit.mpc.recorder import Recorder
+from tacit.party import Session
+from tacit.ring import Prg
 from taped import OperationTape, patch_numpy
 
 
@@ -56,7 +58,7 @@ def played(monkeypatch):
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_tokens_are_the_plain_ones_when_passes_are_played(family, played):
-    model = tiny(family, seed=2)
+    model = tiny(family, seed=2, layers=1)
     said, leaks = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 5))
     assert said == plainly(model, [1, 5, 7], 5)
     # The prompt is read once; of the tokens behind it the first is recorded.
@@ -67,7 +69,7 @@ def test_tokens_are_the_plain_ones_when_passes_are_played(family, played):
 
 
 def test_what_is_taken_back_and_another_conversation_leave_nothing_behind(played):
-    model = tiny("llama", seed=2)
+    model = tiny("llama", seed=2, layers=1)
 
     def talk(client):
         one, other = SealedMemory(), SealedMemory()
@@ -104,34 +106,35 @@ def test_a_session_on_dealt_material_is_recorded_as_well(played, tmp_path):
     assert [was_played for me, was_played, _ in played if me == "user"] == [False, True, True]
 
 
-def test_bytes_and_rounds_are_those_of_the_plan(played):
+def test_every_message_is_what_it_is_without_a_recording(played, monkeypatch):
+    """With the same generators: so transcripts and costs of `sealed` hold for recorded passes."""
     model = tiny("llama", seed=2, layers=1)
-    vault = open_sealed_vault(model)
-    costs = []
 
-    def talk(client):
-        memory = SealedMemory()
-        for _ in client.generate(memory, [1, 5, 7], Sampling(), limit=4):
-            costs.append(client.session.cost())
-        return None
+    def alike(session, job_digest):
+        pairs = {peer: "".join(sorted((session.me, peer))) for peer in session.peers}
+        return {peer: Prg(sha256(pair.encode()).digest()[:16]) for peer, pair in pairs.items()}
 
-    as_user(model, talk, vault=vault)
-    facts = {"conversation": 0, "prompt": 0, "is_scored": True}
-    plan = plan_passes(vault, [Pass(past=0, rows=3, **facts), Pass(past=3, rows=1, **facts)])[1]
+    def listen(to_record):
+        sent, original = {}, Session.send
+        if not to_record:
+            monkeypatch.setattr(recorded, "recorder_on", lambda *_: None)
+            monkeypatch.setattr(recorded, "dealing_on", lambda *_: None)
 
-    def online(cost):
-        return {
-            (one.sender, one.receiver): one.payload_bytes
-            for one in cost.traffic
-            if one.phase == "online"
-        }
+        def send(self, to, tag, values, **how):
+            if tag.startswith(("run/", "deal/")):
+                sent[self.me, to, tag] = values.clone()
+            return original(self, to, tag, values, **how)
 
-    wanted = online(plan.cost)
-    for before, after in pairwise(costs[1:]):
-        spent = {link: size - online(before)[link] for link, size in online(after).items()}
-        asked = 8 * PASS_WORDS  # the user says which pass it wants
-        spent["user", "owner"] -= asked
-        assert {link: spent[link] for link in wanted} == wanted
+        with monkeypatch.context() as patch:
+            patch.setattr("tacit.party.session._pair_generators", alike)
+            patch.setattr(Session, "send", send)
+            as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 4))
+        return sent
+
+    with_recording, without = listen(to_record=True), listen(to_record=False)
+    assert any(was_played for _, was_played, _ in played)
+    assert with_recording.keys() == without.keys()
+    assert all(torch.equal(with_recording[one], without[one]) for one in without)
 
 
 def test_material_is_used_once(played, monkeypatch):
