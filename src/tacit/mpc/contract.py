@@ -189,12 +189,11 @@ def message_tag(run: int, step: int, number: int) -> str:
     return f"run/{run}.{step}.{number}"
 
 
-def in_host_memory(values: Tensor, *, waits: bool = True) -> Tensor:
+def in_host_memory(values: Tensor) -> Tensor:
     """Bring words of an accelerator through page-locked memory, which is faster than around it."""
     if values.device.type != "cuda":
         return values
-    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    return there.copy_(values, non_blocking=not waits)
+    return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values)
 
 
 class Kernel(Protocol):

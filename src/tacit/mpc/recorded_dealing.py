@@ -54,7 +54,7 @@ class _Draws:
             prg = generator(path)
             for span in spans:
                 prg.fill(self._host[span])
-        self._words[: self._used].copy_(self._host, non_blocking=True)
+        self._words[: self._used].copy_(self._host)
 
 
 class _Noted:
@@ -133,7 +133,13 @@ class RecordedDealing:
     """
 
     def __init__(
-        self, session: Session, plan: Plan, cache: OpeningCache, device: torch.device, tape: Tape
+        self,
+        session: Session,
+        plan: Plan,
+        cache: OpeningCache,
+        *,
+        device: torch.device,
+        tape: Tape,
     ) -> None:
         self.plan = plan
         self._session, self._cache, self._tape = session, cache, tape
@@ -171,9 +177,7 @@ class RecordedDealing:
             for name, spec in self.plan.grown:
                 self._cache.lay_out(spec, self._maker.entries[name])
             self._launch()
-            made = in_host_memory(self._made, waits=False)
-            self._tape.wait()
-            made = made if made is not self._made else made.clone()
+            made = in_host_memory(self._made) if self._made.is_cuda else self._made.clone()
             parts = made.split_with_sizes(self._sizes)
             for done, (number, words) in enumerate(zip(self._numbers, parts, strict=True), start=1):
                 session.send(second, f"deal/{run}.{number}", words, phase="offline")
@@ -192,7 +196,8 @@ class DealingRecorder:
         *,
         tape: Callable[[torch.device], Tape] = CudaTape,
     ) -> None:
-        self._session, self._device, self._tape = session, device, tape
+        self._session, self._device = session, device
+        self._tape = tape(device)
         self._dealing: RecordedDealing | None = None
 
     def takes(self, plan: Plan, cache: OpeningCache) -> bool:
@@ -208,8 +213,9 @@ class DealingRecorder:
         cache.bind(self._session)
         if self._dealing is None or self._dealing.plan is not plan:
             self._dealing = None  # its memory first
-            tape = self._tape(self._device)
-            self._dealing = RecordedDealing(self._session, plan, cache, self._device, tape)
+            self._dealing = RecordedDealing(
+                self._session, plan, cache, device=self._device, tape=self._tape
+            )
         self._dealing.play(run)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import PartyError
+from tacit.mpc import tables
 from tacit.mpc.boundary import Input, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Channel, Prepared, takes_role
@@ -51,7 +52,8 @@ class Recorder:
         material: Material | None = None,
         tape: Callable[[torch.device], Tape] = CudaTape,
     ) -> None:
-        self._session, self._device, self._file, self._tape = session, device, material, tape
+        self._session, self._device, self._file = session, device, material
+        self._tape = tape(device)
         self._recording: Recording[Any] | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tacit-fetch")
         self._fetching: tuple[int, Future[Vectors]] | None = None
@@ -84,7 +86,7 @@ class Recorder:
         if recording is None or recording.plan is not now.plan:
             self._recording = None  # its memory first
             recording = Recording(
-                self._session, now.plan, cache, device=self._device, tape=self._tape(self._device)
+                self._session, now.plan, cache, device=self._device, tape=self._tape
             )
         material = self._fetched(now)
         recording.load(material, self._given(now, inputs, told, cache))
@@ -131,7 +133,7 @@ class Recorder:
                 for need, drawn in enumerate(supply.take(number) if step.needs else ()):
                     parts |= {(number, need, at): part for at, part in enumerate(drawn)}
         vectors = Vectors.of(parts, self._device)
-        return replace(vectors, words=_brought(vectors.words, self._device))
+        return replace(vectors, words=tables.laid_out(vectors.words, self._device))
 
     def _given(
         self,
@@ -170,14 +172,3 @@ def _is_drawn(step: Input, session: Session, now: Next) -> bool:
     """Tell whether I draw my share of an input, or make it: P1 is sent that of others' inputs."""
     roles = now.plan.roles
     return step.owner in roles.computing or session.me == roles.first
-
-
-def _brought(words: Tensor, device: torch.device) -> Tensor:
-    """Copy words to a device beside what is played there."""
-    if device.type != "cuda":
-        return words
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(stream):
-        there = words.to(device, non_blocking=True)
-    stream.synchronize()
-    return there

@@ -66,7 +66,7 @@ class FixedPlaces:
         """Put the vectors of a run there."""
         if vectors.shapes != self._shapes:
             raise TacitError("a run brings vectors of other sizes than the one that was recorded")
-        self._words.copy_(vectors.words, non_blocking=True)
+        self._words.copy_(vectors.words)
 
 
 class Recording(Generic[R]):
@@ -232,12 +232,12 @@ class Recording(Generic[R]):
         act(self._run)
 
     def _send(self, run: int, messages: list[tuple[str, int, int, Tensor, Phase]]) -> None:
-        # What is sent must not change any more, and this memory is written in every run.
+        # What is sent must not change any more, and this memory is written in every run. Every copy
+        # is waited for: torch would note one that is under way on a stream that may be recording.
         hosts = [
-            in_host_memory(words, waits=False) if words.is_cuda else words.clone()
+            in_host_memory(words) if words.is_cuda else words.clone()
             for _, _, _, words, _ in messages
         ]
-        self._tape.wait()
         for (to, step, number, _, phase), host in zip(messages, hosts, strict=True):
             self.session.send(to, message_tag(run, step, number), host, phase=phase)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -14,9 +15,15 @@ def laid_out(table: Tensor, device: torch.device) -> Tensor:
     """Copy a table to a device, also while launches are recorded: this copy is none of them."""
     if device.type != "cuda":
         return table.to(device)
-    # Streams of another priority are other streams: never the one that is recorded.
-    with torch.cuda.stream(torch.cuda.Stream(device, priority=-1)):  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(_beside(device)):
         return table.to(device)
+
+
+@cache
+def _beside(device: torch.device) -> torch.cuda.Stream:
+    """Make one stream for all copies, so that what they took and freed is taken again."""
+    # Of another priority than those that are recorded: torch hands streams out in turn.
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 def kept(*tables: Tensor) -> tuple[Tensor, ...]:
