@@ -37,6 +37,9 @@ class OperationTape:
             if self._recorder is not None:
                 self.end()
 
+    def renew(self):
+        pass
+
     def begin(self):
         self._recorder = _Recorder()
         self._recorder.__enter__()

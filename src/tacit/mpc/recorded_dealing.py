@@ -148,6 +148,7 @@ class RecordedDealing:
         self._numbers = self._maker.steps()
         self._tables: list[Tensor] = []
         self._set: int | None = None
+        tape.renew()
         with tape.running(), tables.keeping(self._tables):
             tape.begin()
             parts = [self._maker.correction(number) for number in self._numbers]

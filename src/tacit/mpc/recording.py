@@ -88,6 +88,7 @@ class Recording(Generic[R]):
         self.plan, self.session, self.cache, self.device = plan, session, cache, device
         self.grown = {name: _unfilled(spec, device) for name, spec in plan.grown}
         self._tape = tape
+        tape.renew()
         self._material: FixedPlaces | None = None
         self._given: FixedPlaces | None = None
         self._by_step: list[list[list[Tensor]]] = []

@@ -18,6 +18,10 @@ class Tape(Protocol):
         """Be where launches are recorded and played; what failed within is forgotten."""
         ...
 
+    def renew(self) -> None:
+        """Take other memory from here on: what was recorded before goes with its own."""
+        ...
+
     def begin(self) -> None:
         """Record from here on."""
         ...
@@ -52,6 +56,10 @@ class CudaTape:
                 if self._graph is not None:
                     with suppress(RuntimeError):
                         self.end()
+
+    def renew(self) -> None:
+        """Take another pool of memory."""
+        self._pool = torch.cuda.graph_pool_handle()
 
     def begin(self) -> None:
         """Begin a graph; tables that it reads for the first time may be copied meanwhile."""
