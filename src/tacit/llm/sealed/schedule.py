@@ -120,7 +120,11 @@ def read_about(facts: MaterialFacts) -> Schedule:
     """
     try:
         prompt, tokens = map(int, facts.about.split())
-        return Schedule(prompt=prompt, tokens=tokens, identity=int(facts.identity, 16))
+        identity = int(facts.identity, 16)
+        is_sound = min(prompt, tokens) >= 1 and prompt + tokens <= MOST_TOKENS
+        if not (is_sound and 0 <= identity < 1 << 2 * _HALF):
+            raise ValueError("no such schedule")
+        return Schedule(prompt=prompt, tokens=tokens, identity=identity)
     except ValueError:
         raise DataError("the material is not that of a sealed chat; have it dealt anew") from None
 

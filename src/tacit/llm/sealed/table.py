@@ -7,6 +7,7 @@ from typing import cast
 
 from torch import Tensor
 
+from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import learn, publish
@@ -63,6 +64,7 @@ class Table:
         self._recent: dict[int, None] = {}
         self._plans: dict[tuple[int, int, bool], Plan] = {}
         self._ordered: _Run | None = None
+        self._dealt_for: set[int] = set()
         self.can_expect = False
         """Whether the weights are open, so that plans no longer change."""
 
@@ -111,14 +113,31 @@ class Table:
         self.announce(words)
         self._drop()
 
+    def order_material(self, schedule: Schedule) -> None:
+        """Tell the two others to deal for many passes, as the user; an ordered one is dropped."""
+        self.announce(schedule.words())
+        self._drop()
+
     def hear(self) -> Pass | Schedule | None:
-        """Learn from the user what comes next: a pass, material for many, or None: it leaves."""
+        """Learn from the user what comes next: a pass, material for many, or None: it leaves.
+
+        Raises:
+            FrameError: it asks for what cannot be, or for what would draw masks a second time.
+        """
         a, user = self.passing.architecture, self.seats.user
         words = self.session.recv(user, _NEXT, (PASS_WORDS,))
         if int(words[0]) == DEAL:
             self._drop()
-            return read_schedule(words, sender=user, architecture=a)
-        return read_pass(words, sender=user, architecture=a)
+            schedule = read_schedule(words, sender=user, architecture=a)
+            # The identity makes the keys: two dealings of a session would draw the same masks.
+            if schedule.identity in self._dealt_for:
+                raise FrameError(user, "asks for material that was dealt in this session already")
+            self._dealt_for.add(schedule.identity)
+            return schedule
+        step = read_pass(words, sender=user, architecture=a)
+        if step is not None and step.expects_next and not self.can_expect:
+            raise FrameError(user, "orders a second pass before the weights are open")
+        return step
 
     def _deal(self, run: _Run) -> None:
         self._place(run)

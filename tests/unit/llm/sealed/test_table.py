@@ -1,10 +1,12 @@
 """Passes that are dealt ahead, dropped, and planned once for many lengths."""
 
+from contextlib import suppress
+
 import pytest
 
 from private_llm import MEETING, plainly, tiny
 from sealed_chat import say
-from tacit.errors import DisagreementError
+from tacit.errors import DisagreementError, FrameError, InputError, RangeError
 from tacit.llm import Sampling
 from tacit.llm.sealed import (
     Pass,
@@ -130,3 +132,44 @@ def test_no_number_of_a_pass_is_used_twice(monkeypatch):
     for numbers in used.values():
         assert len(set(numbers)) == len(numbers) == 3  # the second prompt ordered one more
     assert used["owner"] == used["user"] == used["dealer"]
+
+
+def test_a_user_that_orders_before_the_weights_are_open_is_named():
+    """The dealer would take the ordered pass for the one that opens them, and be blamed."""
+
+    def talk(client):
+        client._table.can_expect = True
+        return say(client, SealedMemory(), PROMPT, 2)
+
+    with pytest.raises(FrameError, match=r"'user'.*before the weights are open"):
+        chat(talk)
+
+
+def test_bounds_that_no_word_has_room_for_are_planned_with_or_refused_by_name():
+    """An owner may publish powers up to 2^40: users and dealers plan with them."""
+    vault = open_sealed_vault(MODEL)
+    step = Pass(conversation=0, past=0, rows=2, prompt=0, is_scored=True)
+    for name, bound in list(vault.bounds.items()):
+        vault.bounds[name] = 2.0**40
+        with pytest.raises(RangeError) if "norm" in name else suppress(RangeError, InputError):
+            plan_passes(vault, [step])
+        vault.bounds[name] = bound
+
+
+def test_a_pass_that_breaks_has_told_its_sizes_and_the_ledger_says_so(monkeypatch):
+    ledgers = []
+
+    def talk(client):
+        say(client, SealedMemory(), PROMPT, 1)
+        ledgers.append(client.session.ledger)
+        with monkeypatch.context() as patch:
+            patch.setattr(table.Table, "compute", breaking)
+            say(client, SealedMemory(), [1, 2], 1)
+
+    def breaking(self, step, inputs, kept):
+        raise RuntimeError("the machine stops")
+
+    with pytest.raises(RuntimeError):
+        chat(talk)
+    (told,) = (leak for leak in ledgers[0].entries() if leak.to == "owner")
+    assert told.elements == len(PROMPT) + 2
