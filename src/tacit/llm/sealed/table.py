@@ -11,7 +11,7 @@ from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import learn, publish
-from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
+from tacit.llm.sealed.passes import PASS_WORDS, ROOM, Pass, read_pass, row_bytes
 from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.llm.sealed.wishes import gumbel
@@ -36,6 +36,8 @@ _NEXT = "llm/pass"
 _MOST_OPEN = 16
 """Conversations of a session whose keys and values stay open under masks."""
 _MOST_PLANS = 8
+_COPIES = 2
+"""What is open has two words for a number at each party: it and its mask, or both masks."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,16 @@ class Table:
         if step is not None and step.expects_next and not self.can_expect:
             raise FrameError(user, "orders a second pass before the weights are open")
         return step
+
+    def open_bytes(self, step: Pass | Schedule) -> int:
+        """Return what open keys and values will take here, with those of a pass or a schedule."""
+        if isinstance(step, Schedule):
+            conversation, rows = DEAL, step.prompt + step.tokens
+        else:
+            conversation, rows = step.conversation, step.room
+        # The pass that it orders may need the next room.
+        new = _COPIES * row_bytes(self.passing.architecture) * (rows + ROOM)
+        return self._cache.grown_bytes(besides=conversation) + new
 
     def _deal(self, run: _Run) -> None:
         self._place(run)

@@ -31,8 +31,8 @@ class SealedMemory:
     """What the user keeps of a conversation, enough to go on in another session."""
 
     number: int = field(default_factory=lambda: int(Prg.from_os().below(1 << 62, 1)))
-    read: list[int] = field(default_factory=list)
-    kv: KvShares = field(default_factory=KvShares)
+    read: list[int] = field(default_factory=list, repr=False)
+    kv: KvShares = field(default_factory=KvShares, repr=False)
     prompt: int = 0
 
     def rewind(self, length: int) -> None:

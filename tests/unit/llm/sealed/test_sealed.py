@@ -214,6 +214,15 @@ def test_the_ledger_lists_tokens_sizes_and_bounds_and_nothing_else():
     }
 
 
+def test_no_weight_and_no_word_is_printed():
+    """What a notebook or a log shows of a vault and of a conversation."""
+    vault, memory = open_sealed_vault(tiny("llama", layers=1)), SealedMemory()
+    memory.read += [31, 17]
+    assert "tensor" not in repr(vault)
+    assert "tensor" not in repr(vault.weights["output.weight"])
+    assert "31, 17" not in repr(memory)
+
+
 def test_parties_that_would_show_different_things_do_not_begin():
     model = tiny("llama", layers=1)
     with pytest.raises(DisagreementError):
