@@ -139,9 +139,12 @@ def serve_dealt_owner(
     user = seats.user
     try:
         with ExitStack() as stack:
-            dealt = DealtTable(table, _find(session, vault, seats, stack), device)
+            material = _find(session, vault, seats, stack)
+            plans = read_about(material.facts).plan_bytes(vault.architecture)
+            vault.account.settle(plans, user=user)
+            dealt = DealtTable(table, material, device)
             while (step := dealt.hear()) is not None:
-                vault.account.settle(table.open_bytes(step), user=user)
+                vault.account.settle(plans + table.open_bytes(step), user=user)
                 vault.account.spend(step.rows - step.pads, user=user)
                 dealt.compute(step, read_by(vault, step))
     finally:

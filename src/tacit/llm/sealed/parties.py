@@ -177,7 +177,9 @@ def serve_sealed_owner(
 def _pass_on(table: Table, vault: SealedVault, seats: Seats) -> None:
     while (step := table.hear()) is not None:
         if isinstance(step, Schedule):
-            keep_material(table, step, folder=vault.material)
+            plans = step.plan_bytes(vault.architecture)
+            with vault.account.lent(plans, user=seats.user):
+                keep_material(table, step, folder=vault.material)
             continue
         kv = vault.find(step.conversation)
         if step.past > kv.length:

@@ -142,14 +142,18 @@ class Table:
         return step
 
     def open_bytes(self, step: Pass | Schedule) -> int:
-        """Return what open keys and values will take here, with those of a pass or a schedule."""
+        """Return what open keys and values will take here, with those of a pass or a schedule.
+
+        All plans of a schedule are held at once, and count too.
+        """
+        a, more = self.passing.architecture, 0
         if isinstance(step, Schedule):
-            conversation, rows = DEAL, step.prompt + step.tokens
+            conversation, rows, more = DEAL, step.prompt + step.tokens, step.plan_bytes(a)
         else:
             conversation, rows = step.conversation, step.room
         # The pass that it orders may need the next room.
-        new = _COPIES * row_bytes(self.passing.architecture) * (rows + ROOM)
-        return self._cache.grown_bytes(besides=conversation) + new
+        new = _COPIES * row_bytes(a) * (rows + ROOM)
+        return self._cache.grown_bytes(besides=conversation) + new + more
 
     def _deal(self, run: _Run) -> None:
         self._place(run)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -13,11 +14,13 @@ from private_llm import MEETING, plainly, tiny
 from sealed_chat import as_user, say
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, RangeError
 from tacit.llm import Sampling
+from tacit.llm.permuted import Account
 from tacit.llm.sealed import (
     Schedule,
     SealedClient,
     SealedMemory,
     open_sealed_vault,
+    plan_passes,
     serve_sealed_dealer,
     serve_sealed_owner,
 )
@@ -427,6 +430,38 @@ def test_no_run_of_a_file_is_used_twice(tmp_path):
         patch.setattr(Material, "run", noting)
         talk_alone(MODEL, vault, path, answering())
     assert len(set(numbers)) == len(numbers) == 6
+
+
+@pytest.mark.parametrize("who", ["owner", "dealer"])
+def test_plans_that_memory_has_no_room_for_are_refused_before_they_are_made(tmp_path, who):
+    """Six words of a user: of 32 layers they would ask for a gigabyte at each of the two."""
+    few = Account(most=1_000_000)
+    vault = open_sealed_vault(MODEL).for_user(few if who == "owner" else None, tmp_path)
+    account = few if who == "dealer" else None
+
+    def use(session):
+        client = SealedClient(session, MODEL.architecture)
+        client.fetch_material(Schedule(prompt=30, tokens=30), tmp_path / "user.material")
+
+    programs = {
+        "owner": lambda session: serve_sealed_owner(session, vault),
+        "user": use,
+        "dealer": lambda s: serve_sealed_dealer(s, MODEL.architecture, account=account),
+    }
+    with pytest.raises(FrameError, match=r"'user'.*is the most"):
+        run_threads(programs, MEETING)
+    assert few.used == 0
+    assert list(tmp_path.glob("*.material")) == []
+
+
+def test_what_plans_take_is_no_more_than_is_counted():
+    vault, schedule = open_sealed_vault(tiny("gemma3", layers=2)), Schedule(prompt=20, tokens=20)
+    tracemalloc.start()
+    plans = plan_passes(vault, schedule.passes()[:4])
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    most = schedule.plan_bytes(vault.architecture) / 5  # one chunk, three rooms, one to spare
+    assert taken < most * len(plans)
 
 
 def test_nobody_plans_for_more_tokens_than_a_file_is_dealt_for():
