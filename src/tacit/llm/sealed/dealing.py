@@ -118,7 +118,7 @@ def fetch_material(
     key = material_key(session.shared(table.seats.dealer), schedule.name)
     with write_material(path, facts, key) as writer:
         _check_disk(path.parent, size)
-        table.order_material(schedule)
+        table.request_material(schedule)
         _note_size(table, schedule)
         _agree(table, schedule, plans)
         with session.progress.stage("deal", len(plans)) as advance:

@@ -115,7 +115,7 @@ class Table:
         self.announce(words)
         self._drop()
 
-    def order_material(self, schedule: Schedule) -> None:
+    def request_material(self, schedule: Schedule) -> None:
         """Tell the two others to deal for many passes, as the user; an ordered one is dropped."""
         self.announce(schedule.words())
         self._drop()
