@@ -42,7 +42,8 @@ def _bits(words: Tensor) -> list[str]:
 
 @lru_cache
 def _most_off(count: int) -> float:
-    return float(binom.isf(_CHANCE / 2, count, 0.5)) - count / 2
+    # Of the lower tail, which is as long: 1 - _CHANCE is 1.0, whose quantile is no bound at all.
+    return count / 2 - float(binom.ppf(_CHANCE / 2, count, 0.5))
 
 
 def _bytes(words: Tensor) -> list[str]:

@@ -293,6 +293,14 @@ class OpeningCache:
             opening, pair = (openings or {}).get(name), (masks or {}).get(name)
             self._grown[number, name] = Grown(entries, spec, opening, pair)
 
+    def grown_bytes(self, *, besides: int) -> int:
+        """Return what all sets of growing tensors but one take here: openings, or masks."""
+        kept = [one for (number, _), one in self._grown.items() if number != besides]
+        openings = [one.opening for one in kept if one.opening is not None]
+        parts = [part for one in openings for part in (one.opened, one.mask_share)]
+        parts += [part for one in kept if one.masks is not None for part in one.masks]
+        return sum(part.nbytes for part in parts if part is not None)
+
     def forget(self, number: int) -> None:
         """Forget a set of growing tensors."""
         for key in [one for one in self._grown if one[0] == number]:

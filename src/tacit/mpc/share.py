@@ -186,6 +186,8 @@ def words_of(bound: float, frac_bits: int) -> int:
     """Return the largest |word| that a real number of at most ``bound`` is rounded to."""
     if not isfinite(bound):
         raise RangeError(f"a bound must be a number, got {bound}; lower frac_bits or scale")
+    if frac_bits < 0:
+        raise RangeError(f"values up to ±{bound:g} leave no room for units; scale them")
     return ceil(Fraction(bound) * (1 << frac_bits))
 
 

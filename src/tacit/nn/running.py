@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, log2, sqrt
+from math import ceil, isfinite, log2, sqrt
 from typing import Any
 
 from torch import Tensor
 
+from tacit.errors import RangeError
 from tacit.nn.ops import BoundedOps
 
 QUARTERS = 4
@@ -221,7 +222,13 @@ def row_gain(weight: Tensor) -> float:
 
 
 def quarters_of(size: float) -> int:
-    """Round a size up to quarters of an octave, as a whole number of them."""
+    """Round a size up to quarters of an octave, as a whole number of them.
+
+    Raises:
+        RangeError: it is no number, as sums of huge weights are.
+    """
+    if not isfinite(size):
+        raise RangeError("sums of weights or inputs are too large to be numbers; scale them")
     return ceil(QUARTERS * log2(max(size, 2.0**-16)))
 
 

@@ -3,16 +3,18 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from tacit.errors import ConfigError, DataError
+from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.given import features_of
 from tacit.learn.capping import note_of, with_room
 from tacit.learn.private.crew import Answer, Crew
 from tacit.learn.private.facts import (
+    LARGEST_ELEMENTS,
     LARGEST_RANK,
     Facts,
     largest,
@@ -219,10 +221,24 @@ class Secured(Shown):
     def _agree(self, session: Session, x: Tensor | None) -> Facts:
         if session.me == self.crew.client and x is None:
             raise DataError(f"{session.me!r} is the client and must give an input")
+        if x is not None and (words := self._is_too_much(tuple(x.shape))):
+            raise DataError(f"the input has {words}; ask about fewer at once")
         shape, bound = share_input_facts(session, self.crew.client, x, bound=self._known_bound)
+        if words := self._is_too_much(shape):
+            raise DisagreementError(self.crew.client, f"announced an input that has {words}")
         bounds, gains = share_weight_facts(session, self.crew.server, self._sized(), self._gains())
         bounds |= self._agreed_bounds()
         return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
+
+    def _is_too_much(self, shape: tuple[int, ...]) -> str:
+        """Say what is too much of an input that names entries of a table; nothing if all is well.
+
+        One-hot it is as many times larger as the table has entries, at every party.
+        """
+        names, entries = prod(shape), self._entries
+        if entries is None or names * entries <= LARGEST_ELEMENTS:
+            return ""
+        return f"{names} names of a table of {entries} entries: more than {LARGEST_ELEMENTS} in all"
 
     def _program(self, facts: Facts) -> Callable[[Any], Tensor | None]:
         model, crew, entries = self.model, self.crew, self._entries

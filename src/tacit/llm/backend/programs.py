@@ -142,7 +142,11 @@ class _Dealer:
         match protocol.name:
             case "sealed":
                 serve_sealed_dealer(
-                    session, architecture, reveal=protocol.reveal, device=protocol.device
+                    session,
+                    architecture,
+                    reveal=protocol.reveal,
+                    device=protocol.device,
+                    account=self.account,
                 )
             case "floating":
                 serve_floating_dealer(

@@ -22,6 +22,7 @@ from tacit.mpc.offline import (
     TAG_BYTES,
     MaterialFacts,
     body_bytes,
+    check_new,
     head_bytes,
     material_key,
     store,
@@ -60,6 +61,7 @@ def keep_material(table: Table, schedule: Schedule, *, folder: Path | None) -> N
 
     Raises:
         FrameError: nothing is kept here, or the user has not used what it has.
+        DataError: material of this identity was dealt before, or cannot be written.
     """
     user = table.seats.user
     if folder is None:
@@ -67,8 +69,9 @@ def keep_material(table: Table, schedule: Schedule, *, folder: Path | None) -> N
     unused = [one for one in _listed(folder) if not one.with_name(one.name + ".used").exists()]
     if len(unused) >= _MOST_UNUSED:
         raise FrameError(user, f"has material for {len(unused)} sessions here: use it first")
-    passing, plans = _agreed(table, schedule)
     path = owner_file(folder, schedule)
+    check_new(path)  # before all agree, and the dealer deals
+    passing, plans = _agreed(table, schedule)
     facts = file_facts(schedule, plans, passing, table.seats.owner)
     key = material_key(table.session.shared(table.seats.dealer), schedule.name)
     with write_material(path, facts, key):
@@ -115,7 +118,8 @@ def fetch_material(
     key = material_key(session.shared(table.seats.dealer), schedule.name)
     with write_material(path, facts, key) as writer:
         _check_disk(path.parent, size)
-        table.announce(schedule.words())
+        table.request_material(schedule)
+        _note_size(table, schedule)
         _agree(table, schedule, plans)
         with session.progress.stage("deal", len(plans)) as advance:
             for number, plan in enumerate(plans):
@@ -126,16 +130,20 @@ def fetch_material(
                 store(inner, plan, run=number, writer=writer)
                 _done(table, schedule, number)
                 advance(number + 1)
-    session.ledger.record(
-        Leak(
-            to=table.seats.dealer,
-            what="for how many tokens material was dealt",
-            why="sizes are not hidden",
-            kind="size",
-            elements=schedule.prompt + schedule.tokens,
-        )
-    )
     return size
+
+
+def _note_size(table: Table, schedule: Schedule) -> None:
+    for peer in (table.seats.owner, table.seats.dealer):
+        table.session.ledger.record(
+            Leak(
+                to=peer,
+                what="for how many tokens material was dealt",
+                why="sizes are not hidden",
+                kind="size",
+                elements=schedule.prompt + schedule.tokens,
+            )
+        )
 
 
 def planned(table: Table, schedule: Schedule) -> tuple[Passing, tuple[Plan, ...]]:

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from time import monotonic
 from typing import cast
 
 import torch
@@ -159,17 +158,19 @@ def serve_dealt_owner(
         device=device,
     )
     vault.left_at = None
-    a, user = vault.architecture, seats.user
-    row = 2 * a.layers * a.kv_heads * a.head_dim * torch.int64.itemsize
+    user = seats.user
     try:
         with ExitStack() as stack:
-            dealt = DealtTable(table, _find(session, vault, seats, stack), device)
+            material = _find(session, vault, seats, stack)
+            plans = read_about(material.facts).plan_bytes(vault.architecture)
+            vault.account.settle(plans, user=user)
+            dealt = DealtTable(table, material, device)
             while (step := dealt.hear()) is not None:
-                vault.account.settle(row * (step.past + step.rows), user=user)
+                vault.account.settle(plans + table.open_bytes(step), user=user)
                 vault.account.spend(step.rows - step.pads, user=user)
                 dealt.compute(step, read_by(vault, step))
     finally:
-        vault.left_at = monotonic()
+        vault.leave()
 
 
 def _find(session: Session, vault: SealedVault, seats: Seats, stack: ExitStack) -> Material:

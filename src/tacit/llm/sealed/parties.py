@@ -17,7 +17,7 @@ from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import measure, place
 from tacit.llm.sealed.dealing import deal_material, keep_material
 from tacit.llm.sealed.folded import fold, usual_gain
-from tacit.llm.sealed.passes import Pass
+from tacit.llm.sealed.passes import Pass, row_bytes
 from tacit.llm.sealed.program import FRAC_BITS, Reveal
 from tacit.llm.sealed.schedule import Schedule
 from tacit.llm.sealed.shares import KvShares
@@ -38,11 +38,11 @@ class SealedVault:
     """
 
     architecture: Architecture
-    weights: Mapping[str, Tensor | Words]
+    weights: Mapping[str, Tensor | Words] = field(repr=False)
     bounds: dict[str, float]
     gain: int
     reveal: Reveal = "token"
-    conversations: dict[int, KvShares] = field(default_factory=dict)
+    conversations: dict[int, KvShares] = field(default_factory=dict, repr=False)
     most: int = 16
     allowance: Allowance = field(default_factory=Allowance)
     account: Account = field(default_factory=Account)
@@ -66,21 +66,31 @@ class SealedVault:
             del self.conversations[next(iter(self.conversations))]
         return found
 
-    def charge(self, step: Pass, *, user: str) -> None:
+    def charge(self, step: Pass, *, open_bytes: int, user: str) -> None:
         """Count the bytes that are kept after a pass; conversations used longest ago make room.
+
+        What the session has open, ``open_bytes``, all parties forget alike and not for want of
+        room.
 
         Raises:
             FrameError: there is no room.
         """
-        a = self.architecture
-        row = 2 * a.layers * a.kv_heads * a.head_dim * torch.int64.itemsize
         while True:
-            rows = sum(one.length for one in self.conversations.values()) + step.rows
+            size = self._kept_bytes(step.rows) + open_bytes
             is_alone = len(self.conversations) < 2
-            if is_alone or self.account.fits(row * rows - self.account.used):
+            if is_alone or self.account.fits(size - self.account.used):
                 break
             del self.conversations[next(iter(self.conversations))]
-        self.account.settle(row * rows, user=user)
+        self.account.settle(size, user=user)
+
+    def leave(self) -> None:
+        """Count what is left when a session is over: shares, and nothing that it had open."""
+        self.account.give(max(0, self.account.used - self._kept_bytes()))
+        self.left_at = monotonic()
+
+    def _kept_bytes(self, more: int = 0) -> int:
+        rows = sum(one.length for one in self.conversations.values()) + more
+        return row_bytes(self.architecture) * rows
 
     def sweep(self) -> None:
         """Forget the conversations of a session that ended too long ago to be taken up again."""
@@ -161,13 +171,15 @@ def serve_sealed_owner(
     try:
         _pass_on(table, vault, seats)
     finally:
-        vault.left_at = monotonic()
+        vault.leave()
 
 
 def _pass_on(table: Table, vault: SealedVault, seats: Seats) -> None:
     while (step := table.hear()) is not None:
         if isinstance(step, Schedule):
-            keep_material(table, step, folder=vault.material)
+            plans = step.plan_bytes(vault.architecture)
+            with vault.account.lent(plans, user=seats.user):
+                keep_material(table, step, folder=vault.material)
             continue
         kv = vault.find(step.conversation)
         if step.past > kv.length:
@@ -176,7 +188,7 @@ def _pass_on(table: Table, vault: SealedVault, seats: Seats) -> None:
             )
         # Before, not after: if the pass breaks, rows taken back must not pass for new ones.
         kv.rewind(step.past)
-        vault.charge(step, user=seats.user)
+        vault.charge(step, open_bytes=table.open_bytes(step), user=seats.user)
         vault.account.spend(step.rows, user=seats.user)
         outcome = table.compute(step, read_by(vault, step), kv.shares)
         kv.extend(step.past, outcome.keys, outcome.values)
@@ -189,18 +201,24 @@ def serve_sealed_dealer(
     reveal: Reveal = "token",
     seats: Seats | None = None,
     device: str = "cpu",
+    account: Account | None = None,
 ) -> None:
     """Deal for a user's passes until it leaves.
 
-    Guarantee: the dealer learns how many tokens are read and written, and when.
+    Guarantee: the dealer learns how many tokens are read and written, and when. Masks of keys and
+    values are counted in the ``account`` before they are drawn.
     """
-    seats = seats or Seats()
+    seats, account = seats or Seats(), account or Account()
     table = sit_down(session, architecture, reveal=reveal, seats=seats, device=device)
-    while (step := table.hear()) is not None:
-        if isinstance(step, Schedule):
-            deal_material(table, step, device=device)
-        else:
-            table.deal(step)
+    try:
+        while (step := table.hear()) is not None:
+            account.settle(table.open_bytes(step), user=seats.user)
+            if isinstance(step, Schedule):
+                deal_material(table, step, device=device)
+            else:
+                table.deal(step)
+    finally:
+        account.clear()
 
 
 def read_by(vault: SealedVault, step: Pass) -> Mapping[str, Tensor | Words]:

@@ -75,6 +75,12 @@ class Pass:
         )
 
 
+def row_bytes(architecture: Architecture) -> int:
+    """Return what the keys and values of one token take in words."""
+    a = architecture
+    return 2 * a.layers * a.kv_heads * a.head_dim * torch.int64.itemsize
+
+
 PASS_WORDS = 6
 LEAVE = torch.tensor([-1, *[0] * (PASS_WORDS - 1)])
 

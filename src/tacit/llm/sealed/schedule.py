@@ -15,7 +15,7 @@ from torch import Tensor
 from tacit.errors import ConfigError, DataError, FrameError
 from tacit.llm.backend.spending import common
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.sealed.passes import CHUNK, PASS_WORDS, Pass
+from tacit.llm.sealed.passes import CHUNK, PASS_WORDS, ROOM, Pass
 from tacit.mpc.offline import MaterialFacts
 from tacit.ring import Prg
 
@@ -24,6 +24,8 @@ DEAL = -2
 MOST_TOKENS = 4096
 """In one file: all parties plan every pass of it before the first, and hold the plans."""
 _HALF = 62
+_PLAN_BYTES = 160 << 10
+"""What the plan of a pass takes for each layer, at most; and twice that beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,11 @@ class Schedule:
             past += rows
         return tuple(out)
 
+    def plan_bytes(self, architecture: Architecture) -> int:
+        """Return about what its plans take in memory: one for every size of a pass."""
+        sizes = -(-self.prompt // CHUNK) - (-(self.prompt + self.tokens) // ROOM) + 1
+        return sizes * _PLAN_BYTES * (architecture.layers + 2)
+
     def words(self) -> Tensor:
         """Write the schedule as it travels, in place of a pass."""
         high, low = divmod(self.identity, 1 << _HALF)
@@ -120,7 +127,11 @@ def read_about(facts: MaterialFacts) -> Schedule:
     """
     try:
         prompt, tokens = map(int, facts.about.split())
-        return Schedule(prompt=prompt, tokens=tokens, identity=int(facts.identity, 16))
+        identity = int(facts.identity, 16)
+        is_sound = min(prompt, tokens) >= 1 and prompt + tokens <= MOST_TOKENS
+        if not (is_sound and 0 <= identity < 1 << 2 * _HALF):
+            raise ValueError("no such schedule")
+        return Schedule(prompt=prompt, tokens=tokens, identity=identity)
     except ValueError:
         raise DataError("the material is not that of a sealed chat; have it dealt anew") from None
 

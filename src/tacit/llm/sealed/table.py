@@ -7,10 +7,11 @@ from typing import cast
 
 from torch import Tensor
 
+from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import learn, publish
-from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
+from tacit.llm.sealed.passes import PASS_WORDS, ROOM, Pass, read_pass, row_bytes
 from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
 from tacit.llm.sealed.recorded import RecordedPasses
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
@@ -37,6 +38,8 @@ _NEXT = "llm/pass"
 _MOST_OPEN = 16
 """Conversations of a session whose keys and values stay open under masks."""
 _MOST_PLANS = 8
+_COPIES = 2
+"""What is open has two words for a number at each party: it and its mask, or both masks."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Table:
         self._recent: dict[int, None] = {}
         self._plans: dict[tuple[int, int, bool], Plan] = {}
         self._ordered: _Run | None = None
+        self._dealt_for: set[int] = set()
         self.can_expect = False
         """Whether the weights are open, so that plans no longer change."""
 
@@ -125,14 +129,45 @@ class Table:
         self.announce(words)
         self._drop()
 
+    def request_material(self, schedule: Schedule) -> None:
+        """Tell the two others to deal for many passes, as the user; an ordered one is dropped."""
+        self.announce(schedule.words())
+        self._drop()
+
     def hear(self) -> Pass | Schedule | None:
-        """Learn from the user what comes next: a pass, material for many, or None: it leaves."""
+        """Learn from the user what comes next: a pass, material for many, or None: it leaves.
+
+        Raises:
+            FrameError: it asks for what cannot be, or for what would draw masks a second time.
+        """
         a, user = self.passing.architecture, self.seats.user
         words = self.session.recv(user, _NEXT, (PASS_WORDS,))
         if int(words[0]) == DEAL:
             self._drop()
-            return read_schedule(words, sender=user, architecture=a)
-        return read_pass(words, sender=user, architecture=a)
+            schedule = read_schedule(words, sender=user, architecture=a)
+            # The identity makes the keys: two dealings of a session would draw the same masks.
+            if schedule.identity in self._dealt_for:
+                raise FrameError(user, "asks for material that was dealt in this session already")
+            self._dealt_for.add(schedule.identity)
+            return schedule
+        step = read_pass(words, sender=user, architecture=a)
+        if step is not None and step.expects_next and not self.can_expect:
+            raise FrameError(user, "orders a second pass before the weights are open")
+        return step
+
+    def open_bytes(self, step: Pass | Schedule) -> int:
+        """Return what open keys and values will take here, with those of a pass or a schedule.
+
+        All plans of a schedule are held at once, and count too.
+        """
+        a, more = self.passing.architecture, 0
+        if isinstance(step, Schedule):
+            conversation, rows, more = DEAL, step.prompt + step.tokens, step.plan_bytes(a)
+        else:
+            conversation, rows = step.conversation, step.room
+        # The pass that it orders may need the next room.
+        new = _COPIES * row_bytes(a) * (rows + ROOM)
+        return self._cache.grown_bytes(besides=conversation) + new + more
 
     def _deal(self, run: _Run) -> None:
         self._place(run)

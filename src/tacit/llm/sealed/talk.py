@@ -31,8 +31,8 @@ class SealedMemory:
     """What the user keeps of a conversation, enough to go on in another session."""
 
     number: int = field(default_factory=lambda: int(Prg.from_os().below(1 << 62, 1)))
-    read: list[int] = field(default_factory=list)
-    kv: KvShares = field(default_factory=KvShares)
+    read: list[int] = field(default_factory=list, repr=False)
+    kv: KvShares = field(default_factory=KvShares, repr=False)
     prompt: int = 0
 
     def rewind(self, length: int) -> None:
@@ -149,12 +149,12 @@ class SealedClient:
                 expects_next=has_next and is_last and self._has_room(memory, now),
             )
             self._table.announce(step.words())
+            self._note_sizes(step)
             inputs = self._table.passing.inputs(now)
             if is_last:
                 inputs |= choose.inputs([*memory.read, *now])
             kept = memory.kv.upto(step.past)
             outcome = self._table.compute(step, inputs, kept)
-            self._note_sizes(step)
             self._check_range(outcome.strange)
             memory.kv.extend(step.past, outcome.keys, outcome.values)
             memory.read += now
@@ -170,11 +170,11 @@ class SealedClient:
         self._reading.check(text)
         for step, rows, end in self._reading.passes(text):
             dealt.announce(step)
+            self._note_sizes(step)
             inputs = dealt.passing.inputs(rows)
             if step.is_scored:
                 inputs |= choose.inputs(text[:end])
             outcome = dealt.compute(step, inputs)
-            self._note_sizes(step)
             self._check_range(outcome.strange)
             memory.read, shown = text[:end], outcome.shown
         assert shown is not None  # noqa: S101 - the last pass is scored
@@ -235,11 +235,12 @@ class SealedClient:
                     what="how large weights and values can be, as powers of two",
                     why="both sides must know how many bits a value needs",
                     kind="protocol",
-                    elements=len(names(self.architecture)),
+                    elements=len(names(self.architecture)) + 1,  # by how much streams are enlarged
                 )
             )
 
     def _note_sizes(self, step: Pass) -> None:
+        """Write down what a pass tells: a pass that breaks has told its sizes all the same."""
         if step.is_scored and self.reveal == "token":
             self.session.ledger.record(
                 Leak(

@@ -6,7 +6,7 @@ the way a panel at a time is masked and sent, so that memory holds little more t
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ class Words:
     The tensor may be of int8, int16, int32 or int64: see `tacit.ring.narrowed`.
     """
 
-    words: Tensor
+    words: Tensor = field(repr=False)
     frac_bits: int
 
 

@@ -7,8 +7,11 @@ from torch.nn import functional
 
 import tacit
 from encoders import MINILM, minilm, small_bert
-from tacit.errors import DataError
+from harness import PATIENCE
+from tacit.errors import DataError, DisagreementError
+from tacit.learn.private import Crew
 from tacit.mpc import PROTOCOLS, functions_attention, primitives, without_setup
+from tacit.party import Meeting, run_threads
 
 TEXTS = (
     "The patient reports chest pain after exercise.",
@@ -55,6 +58,23 @@ def test_many_scores_are_compared_instead_of_counted_and_the_answer_stays(monkey
         for cost in (few, answer.cost)
     ]
     assert offline[1] < offline[0]
+
+
+def test_a_client_cannot_announce_more_tokens_than_anybody_has_room_for_one_hot():
+    """Names of a table are small until they are one-hot: then each takes 8 bytes per entry."""
+    private, crew = tacit.secure(small_bert()), Crew()
+    with pytest.raises(DataError, match="names of a table of 50"):
+        private(torch.zeros(1, 1 << 22, dtype=torch.int64))
+
+    def party(session):
+        if session.me == crew.client:
+            session.publish("input-facts", (2, 0, 1, 1 << 22, 0, 0, 0, 0, 0, 0))
+            return session.finish()
+        return private.join(session)
+
+    meeting = Meeting(parties=crew.parties, job_digest=b"s" * 32, patience=PATIENCE)
+    with pytest.raises(DisagreementError, match=f"{crew.client}.*names of a table of 50"):
+        run_threads(dict.fromkeys(crew.parties, party), meeting)
 
 
 def test_nothing_is_told_of_token_ids_but_how_many_there_are():

@@ -2,20 +2,32 @@
 
 import os
 import shutil
+import tracemalloc
 from dataclasses import replace
 
 import pytest
 import torch
 
 from dealt_chat import TWO, deal, talk_alone
-from private_llm import plainly, tiny
+from harness import Wiretap
+from private_llm import MEETING, plainly, tiny
 from sealed_chat import as_user, say
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, RangeError
-from tacit.llm.sealed import Schedule, SealedClient, SealedMemory, open_sealed_vault
+from tacit.llm import Sampling
+from tacit.llm.permuted import Account
+from tacit.llm.sealed import (
+    Schedule,
+    SealedClient,
+    SealedMemory,
+    open_sealed_vault,
+    plan_passes,
+    serve_sealed_dealer,
+    serve_sealed_owner,
+)
 from tacit.llm.sealed import dealing as dealing_module
 from tacit.llm.sealed import schedule as schedule_module
 from tacit.llm.sealed.dealt import DealtTable, serve_dealt_owner
-from tacit.mpc.offline import TAG_BYTES, Material, open_material
+from tacit.mpc.offline import TAG_BYTES, Material, MaterialFacts, open_material
 from tacit.party import run_threads
 from uniformity import complaints
 
@@ -325,6 +337,71 @@ def test_an_identity_that_an_owner_knows_is_not_dealt_for_again(tmp_path, monkey
         deal(MODEL, tmp_path, vault=vault)
 
 
+def among_three(folder, use):
+    """Return what runs a function of a client with owner and dealer, and the dealer's tags."""
+    vault = open_sealed_vault(MODEL)
+    vault.material = folder
+    sent = []
+
+    def user(session):
+        client = SealedClient(session, MODEL.architecture)
+        found = use(client)
+        client.leave()
+        return found
+
+    programs = {
+        "owner": lambda session: serve_sealed_owner(session, vault),
+        "user": user,
+        "dealer": lambda session: serve_sealed_dealer(session, MODEL.architecture),
+    }
+
+    def tags():
+        return [tag for tag, _ in sent if tag.startswith("deal/")]
+
+    def wrap(me, link):
+        return Wiretap(link, [], sent) if me == "dealer" else link
+
+    return lambda: run_threads(programs, MEETING, wrap=wrap)["user"], tags
+
+
+def test_one_identity_is_dealt_for_once_in_a_session_whatever_the_sizes(tmp_path):
+    """The identity makes the keys: a user read differences of masks off two dealings."""
+
+    def ask(client):
+        first = Schedule(prompt=4, tokens=1)
+        client.fetch_material(first, tmp_path / "one.material")
+        client.fetch_material(replace(first, prompt=3), tmp_path / "two.material")
+
+    run, tags = among_three(tmp_path / "owner", ask)
+    with pytest.raises(FrameError, match="in this session already"):
+        run()
+    assert len(tags()) == len(set(tags())) > 20
+
+
+def test_material_is_dealt_in_the_midst_of_a_chat_that_has_ordered_a_token(tmp_path):
+    def talk(client):
+        memory = SealedMemory()
+        answer = client.generate(memory, PROMPT, Sampling(), limit=4)
+        first = [next(answer), next(answer)]
+        answer.close()  # the third token was ordered already
+        client.fetch_material(Schedule(prompt=3, tokens=1), tmp_path / "mine" / "chat.material")
+        return [*first, *say(client, memory, first[-1:], 1)], client.session.ledger.entries()
+
+    run, _ = among_three(tmp_path / "owner", talk)
+    said, leaks = run()
+    assert said == plainly(MODEL, PROMPT, 3)
+    assert {leak.to for leak in leaks if "material was dealt" in leak.what} == {"owner", "dealer"}
+
+
+@pytest.mark.parametrize(
+    ("about", "identity"), [("99999999999 1", "5"), ("0 1", "5"), ("1 1", "f" * 32), ("1 1", "-1")]
+)
+def test_a_header_with_sizes_that_cannot_be_is_refused_before_it_is_planned(about, identity):
+    facts = MaterialFacts(identity=identity, party="user", plans="", about=about, body_bytes=0)
+    with pytest.raises(DataError, match="not that of a sealed chat"):
+        schedule_module.read_about(facts)
+
+
 def test_an_owner_without_a_folder_deals_with_nobody(tmp_path):
     vault = open_sealed_vault(MODEL)
     with pytest.raises(FrameError, match="does not keep"):
@@ -353,6 +430,38 @@ def test_no_run_of_a_file_is_used_twice(tmp_path):
         patch.setattr(Material, "run", noting)
         talk_alone(MODEL, vault, path, answering())
     assert len(set(numbers)) == len(numbers) == 6
+
+
+@pytest.mark.parametrize("who", ["owner", "dealer"])
+def test_plans_that_memory_has_no_room_for_are_refused_before_they_are_made(tmp_path, who):
+    """Six words of a user: of 32 layers they would ask for a gigabyte at each of the two."""
+    few = Account(most=1_000_000)
+    vault = open_sealed_vault(MODEL).for_user(few if who == "owner" else None, tmp_path)
+    account = few if who == "dealer" else None
+
+    def use(session):
+        client = SealedClient(session, MODEL.architecture)
+        client.fetch_material(Schedule(prompt=30, tokens=30), tmp_path / "user.material")
+
+    programs = {
+        "owner": lambda session: serve_sealed_owner(session, vault),
+        "user": use,
+        "dealer": lambda s: serve_sealed_dealer(s, MODEL.architecture, account=account),
+    }
+    with pytest.raises(FrameError, match=r"'user'.*is the most"):
+        run_threads(programs, MEETING)
+    assert few.used == 0
+    assert list(tmp_path.glob("*.material")) == []
+
+
+def test_what_plans_take_is_no_more_than_is_counted():
+    vault, schedule = open_sealed_vault(tiny("gemma3", layers=2)), Schedule(prompt=20, tokens=20)
+    tracemalloc.start()
+    plans = plan_passes(vault, schedule.passes()[:4])
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    most = schedule.plan_bytes(vault.architecture) / 5  # one chunk, three rooms, one to spare
+    assert taken < most * len(plans)
 
 
 def test_nobody_plans_for_more_tokens_than_a_file_is_dealt_for():

@@ -207,11 +207,20 @@ def test_the_ledger_lists_tokens_sizes_and_bounds_and_nothing_else():
         ("user", "output", 2),
         ("user", "output", 4),  # of both passes: rows out of range, rows that saturated
         ("user", "protocol", 2),  # comparisons that it might have chosen
-        ("user", "protocol", len(names(model.architecture))),
-        ("dealer", "protocol", len(names(model.architecture))),
+        ("user", "protocol", len(names(model.architecture)) + 1),
+        ("dealer", "protocol", len(names(model.architecture)) + 1),
         ("owner", "size", 4),
         ("dealer", "size", 4),
     }
+
+
+def test_no_weight_and_no_word_is_printed():
+    """What a notebook or a log shows of a vault and of a conversation."""
+    vault, memory = open_sealed_vault(tiny("llama", layers=1)), SealedMemory()
+    memory.read += [31, 17]
+    assert "tensor" not in repr(vault)
+    assert "tensor" not in repr(vault.weights["output.weight"])
+    assert "31, 17" not in repr(memory)
 
 
 def test_parties_that_would_show_different_things_do_not_begin():

@@ -1,11 +1,14 @@
 """Passes that are dealt ahead, dropped, and planned once for many lengths."""
 
+from contextlib import suppress
+
 import pytest
 
 from private_llm import MEETING, plainly, tiny
 from sealed_chat import say
-from tacit.errors import DisagreementError
+from tacit.errors import DisagreementError, FrameError, InputError, RangeError
 from tacit.llm import Sampling
+from tacit.llm.permuted import Account
 from tacit.llm.sealed import (
     Pass,
     SealedClient,
@@ -16,6 +19,7 @@ from tacit.llm.sealed import (
     serve_sealed_owner,
     table,
 )
+from tacit.mpc import OpeningCache
 from tacit.party import run_threads
 
 MODEL = tiny("llama", layers=1)
@@ -130,3 +134,106 @@ def test_no_number_of_a_pass_is_used_twice(monkeypatch):
     for numbers in used.values():
         assert len(set(numbers)) == len(numbers) == 3  # the second prompt ordered one more
     assert used["owner"] == used["user"] == used["dealer"]
+
+
+def test_a_user_that_orders_before_the_weights_are_open_is_named():
+    """The dealer would take the ordered pass for the one that opens them, and be blamed."""
+
+    def talk(client):
+        client._table.can_expect = True
+        return say(client, SealedMemory(), PROMPT, 2)
+
+    with pytest.raises(FrameError, match=r"'user'.*before the weights are open"):
+        chat(talk)
+
+
+def test_bounds_that_no_word_has_room_for_are_planned_with_or_refused_by_name():
+    """An owner may publish powers up to 2^40: users and dealers plan with them."""
+    vault = open_sealed_vault(MODEL)
+    step = Pass(conversation=0, past=0, rows=2, prompt=0, is_scored=True)
+    for name, bound in list(vault.bounds.items()):
+        vault.bounds[name] = 2.0**40
+        with pytest.raises(RangeError) if "norm" in name else suppress(RangeError, InputError):
+            plan_passes(vault, [step])
+        vault.bounds[name] = bound
+
+
+def test_a_pass_that_breaks_has_told_its_sizes_and_the_ledger_says_so(monkeypatch):
+    ledgers = []
+
+    def talk(client):
+        say(client, SealedMemory(), PROMPT, 1)
+        ledgers.append(client.session.ledger)
+        with monkeypatch.context() as patch:
+            patch.setattr(table.Table, "compute", breaking)
+            say(client, SealedMemory(), [1, 2], 1)
+
+    def breaking(self, step, inputs, kept):
+        raise RuntimeError("the machine stops")
+
+    with pytest.raises(RuntimeError):
+        chat(talk)
+    (told,) = (leak for leak in ledgers[0].entries() if leak.to == "owner")
+    assert told.elements == len(PROMPT) + 2
+
+
+def within(owner, dealer, talk):
+    """Run a function of a client whose owner and dealer count bytes; return what they held."""
+    vault, tables, held = open_sealed_vault(MODEL).for_user(owner), {}, []
+    accounts = {"owner": owner, "dealer": dealer}
+    begin, grow = table.Table._begin, OpeningCache.grow
+
+    def beginning(self, step):
+        tables[self._cache] = self.session.me
+        return begin(self, step)
+
+    def growing(self, *args, **how):
+        grow(self, *args, **how)
+        account = accounts.get(tables.get(self))
+        if account is not None:
+            held.append((self.grown_bytes(besides=-1), account.used))
+
+    def use(session):
+        client = SealedClient(session, MODEL.architecture)
+        talk(client)
+        client.leave()
+
+    programs = {
+        "owner": lambda session: serve_sealed_owner(session, vault),
+        "user": use,
+        "dealer": lambda s: serve_sealed_dealer(s, MODEL.architecture, account=dealer),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table.Table, "_begin", beginning)
+        patch.setattr(OpeningCache, "grow", growing)
+        run_threads(programs, MEETING)
+    return held
+
+
+def test_what_a_session_keeps_open_is_counted_at_owner_and_dealer():
+    owner, dealer = Account(), Account()
+    memories = [SealedMemory() for _ in range(3)]
+
+    def talk(client):
+        for memory in memories:
+            say(client, memory, [1] * 14, 4)  # the last tokens need the next room
+
+    held = within(owner, dealer, talk)
+    assert len(held) > 20
+    assert all(0 < taken <= counted for taken, counted in held)
+    # Afterwards the owner has shares alone, 17 rows in each conversation, and the dealer nothing.
+    assert (owner.used, dealer.used) == (3 * 17 * 2 * 2 * 4 * 8, 0)
+
+
+@pytest.mark.parametrize("who", ["owner", "dealer"])
+def test_conversations_without_end_are_refused_where_memory_ends(who):
+    most = {who: 40_000}
+    owner, dealer = (Account(most=most.get(one, 1 << 40)) for one in ("owner", "dealer"))
+
+    def talk(client):
+        for _ in range(16):
+            say(client, SealedMemory(), [1] * 14, 1)
+
+    with pytest.raises(FrameError, match=r"'user'.*is the most"):
+        within(owner, dealer, talk)
+    assert {"owner": owner, "dealer": dealer}[who].used <= 40_000
