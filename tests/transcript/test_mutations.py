@@ -118,6 +118,7 @@ def everything_is_clean(*protocols):
         if not ops.is_checked:  # made of the others, and long with tags
             scores = ops.scale(ops.mul(x, y), 2.0**-12)
             ops.attention(scores, torch.ones(1, 1).bool(), watch=Watch())
+            ops.elementwise_rescaling("gelu", ops.mul(x, y))
         # A share that does not change: a bit of it that nothing masks stands out.
         ops.normalise_scale(ops.scale(x, 0.3))
         ops.normalise_scale(ops.scale(y, 0.3))
