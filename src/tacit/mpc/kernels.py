@@ -85,7 +85,7 @@ def _sealed_function(
 ) -> Piecewise:
     if name in DECLINES:
         return Piecewise(name, (decline_curve(name, frac_bits, bound, gain),), drop)
-    return Piecewise(name, (curve_of(name, frac_bits, bound),), drop)
+    return Piecewise(name, (curve_of(name, frac_bits, bound, is_rescaled=drop > 0),), drop)
 
 
 @cache

@@ -3,9 +3,10 @@
 from abc import ABC
 from typing import TypeVar
 
+from tacit.mpc.additive2.curves import CUT_FOR_MANY, argument_bits
 from tacit.mpc.additive2.fused import truncated_spec
 from tacit.mpc.additive2.rescaled import Rescaling
-from tacit.mpc.primitives import Primitives
+from tacit.mpc.primitives import MANY, Primitives
 from tacit.mpc.products import Elementwise, MatMul
 from tacit.mpc.share import SPARE_BITS, WORD_BITS, OpeningSpec, Spec, words_of
 
@@ -84,12 +85,15 @@ class RescalingVerbs(Primitives[V], ABC):
         What is too precise, or of a smaller ring, is rescaled by the opening that the function
         takes anyway. A ``bound`` of the argument may be known.
         """
-        if self.has("rowwise"):
+        is_many = self.number(x, name).elements > MANY and name in CUT_FOR_MANY
+        if self.has("rowwise") or is_many:
             return self.scale(self.elementwise(name, x), gain)
         if not self.rescales_openings:
             x = self.normalise_scale(x)
         x, drop, most = self._as_it_is(name, x, bound)
-        return self.apply(self.make("elementwise", name, self.frac_bits, most, drop, gain), x)
+        kept = argument_bits(name, self.frac_bits, most) if drop else self.frac_bits
+        drop += self.frac_bits - kept
+        return self.apply(self.make("elementwise", name, kept, most, drop, gain), x)
 
     def flagged_rescaling(self, name: str, x: V, *, bound: float, gain: float = 1.0) -> tuple[V, V]:
         """Do as `elementwise_rescaling`; beside it give 1 where x is too small, and 0 elsewhere.

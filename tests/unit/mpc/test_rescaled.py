@@ -73,7 +73,7 @@ def test_what_is_cut_is_read_by_few_kernels_and_refused_by_others():
         x = ops.input("x", owner=ALICE, shape=(2, 2), bound=8.0)
         y = ops.input("y", owner=BOB, shape=(2, 2), bound=8.0)
         cut = ops.matmul_within(ops.mul(x, y), ops.mul(y, y), bound=64.0)
-        return ops.scale(cut, 3.0)
+        return ops.cumsum(cut, dim=0)
 
     with pytest.raises(InputError, match="truncate it first"):
         make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)

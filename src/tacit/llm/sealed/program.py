@@ -10,7 +10,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import turns, visible
-from tacit.llm.sealed.bounds import weight_shapes
+from tacit.llm.sealed.bounds import FRAC_BITS, stream_bits, weight_shapes
 from tacit.llm.sealed.passes import Pass
 from tacit.mpc import Told
 from tacit.mpc.functions_attention import Watch
@@ -22,7 +22,6 @@ Reveal = Literal["token", "sample", "scores"]
 """What the user is shown of the model's answer: the token that is best after the user's own noise
 and slopes, one that the dealer's noise has drawn, or all scores."""
 
-FRAC_BITS = 16
 STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""
 NOISE_BOUND = 64.0
@@ -245,18 +244,18 @@ class Passing:
         h = self._norm(ops, f"{i}.norm2", x, watch)
         parts = ("gate", "up") if a.has_gate else ("up",)
         most = max(self.bounds[f"{i}.{part}"] for part in parts)
-        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.up", h, bound=most))
+        joined = self._affine(ops, w, f"{i}.up", h, bound=most)
         up = self._stated(ops, ops.take(joined, _last(ops, joined, a.ffn), dim=1), f"{i}.up")
         if a.has_gate:
             gate = self._stated(ops, ops.take(joined, range(a.ffn), dim=1), f"{i}.gate")
-            curve = ops.silu if a.activation == "swiglu" else ops.gelu
-            active = ops.mul_rescaling(curve(gate), up, bound=self.bounds[f"{i}.active"])
+            curve = ops.elementwise_rescaling("silu" if a.activation == "swiglu" else "gelu", gate)
+            bits, most = self._stream_bits or 2 * FRAC_BITS, self.bounds[f"{i}.active"]
+            active = ops.mul_rescaling(
+                curve, up, bound=most, frac_bits=(bits - bits // 2, bits // 2)
+            )
         else:
-            active = ops.gelu(up)
-        # A product of the whole word: it goes into the stream.
-        active = ops.normalise_scale(active)
-        most = self.bounds[f"{i}.fed"]
-        out = self._affine(ops, w, f"{i}.down", active, bound=most)
+            active = ops.elementwise_rescaling("gelu", up)
+        out = self._into_stream(ops, w, f"{i}.down", active, bound=self.bounds[f"{i}.fed"])
         out = self._post_norm(ops, w, i, 2, out, watch)
         return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
 
@@ -319,6 +318,18 @@ class Passing:
     ) -> V:
         out = ops.matmul_within(x, w[f"{name}.weight"], bound=bound)
         return ops.add(out, w[f"{name}.bias"]) if f"{name}.bias" in w else out
+
+    def _into_stream(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, *, bound: float
+    ) -> V:
+        """Multiply with the matrix whose product is added to the stream."""
+        if ops.number(x, name).frac_bits > self._stream_bits:
+            x = ops.normalise_scale(x)  # one round more, for products of the whole word
+        return self._affine(ops, w, name, x, bound=bound)
+
+    @property
+    def _stream_bits(self) -> int:
+        return stream_bits(self.architecture, self.bounds)
 
     def _stated(self, ops: ProtocolOps[V], x: V, name: str, factor: float = 1.0) -> V:
         """Give a value the bound that the owner published, if that is smaller."""
