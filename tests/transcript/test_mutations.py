@@ -22,7 +22,7 @@ import test_transcripts
 import test_without_dealer
 from harness import ALICE, BOB, simulate
 from tacit.mpc.checked import proofs
-from tacit.mpc.functions_attention import Watch
+from tacit.mpc.functions_norms import Watch
 from uniformity import complaints
 
 DRAWS = {"words", "bits", "permutation"}

@@ -48,13 +48,15 @@ class Roles:
 class Declaration:
     """What one use of a kernel gives, needs from the dealer, sends and shows to whom.
 
-    ``rounds`` are online; ``offline`` are those of the computing parties that wait for no query.
+    ``rounds`` are online; ``offline`` are those of the computing parties that wait for no query;
+    ``posted`` is sent, online, but not waited for before the next of the rounds.
     """
 
     out: AnySpec | None
     needs: tuple[Need, ...] = ()
     rounds: tuple[Round, ...] = ()
     offline: tuple[Round, ...] = ()
+    posted: Round = ()
     leaks: tuple[Leak, ...] = ()
 
 
@@ -135,6 +137,19 @@ class Channel:
     def recv_early(self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype) -> Tensor:
         """Receive what was sent before the step was reached."""
         return self.session.recv(sender, self._early, shape, dtype=dtype).to(self.device)
+
+    def post(self, to: str, values: Tensor) -> None:
+        """Send what is waited for later, behind other steps; once per step and receiver."""
+        self.session.send(to, self._posted, in_host_memory(values), phase="online")
+
+    def collect(self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype) -> Tensor:
+        """Receive what was posted."""
+        words = self.session.recv(sender, self._posted, shape, dtype=dtype)
+        return words.to(self.device, non_blocking=True)
+
+    @property
+    def _posted(self) -> str:
+        return f"posted.{self._name}/0"
 
     @property
     def _early(self) -> str:

@@ -13,6 +13,7 @@ from tacit.mpc.additive2.counts import CountReaching
 from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
 from tacit.mpc.additive2.fused import FusedTruncateCompare
 from tacit.mpc.additive2.logspaced import DECLINES, decline_curve
+from tacit.mpc.additive2.opening import FromOpening
 from tacit.mpc.additive2.pieces import curve_of_pieces
 from tacit.mpc.additive2.piecewise import Curve, Piecewise
 from tacit.mpc.additive2.product import Multiply
@@ -58,6 +59,7 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "cumsum": local.CumulativeSum,
     "dropout": layout.Dropout,
     "fill": public.Fill,
+    "from_opening": FromOpening,
     "halve": local.Halve,
     "multiply": Multiply,
     "multiply_coded": MultiplyCoded,
@@ -157,7 +159,7 @@ def sealed_kernels() -> dict[str, Callable[..., Any]]:
 def checked_kernels() -> dict[str, Callable[..., Any]]:
     """Make the kernels of `sealed` with tags: those that send nothing are wrapped as they are."""
     sealed = {**ARITHMETIC, "deferred": DeferToReceiver}
-    del sealed["multiply_coded"]
+    del sealed["multiply_coded"], sealed["from_opening"]
     kernels = {name: _tagged(one) for name, one in sealed.items()}
 
     def piecewise(kernel: Callable[..., Piecewise]) -> Callable[..., Kernel]:

@@ -9,7 +9,7 @@ from math import prod
 
 from torch import Tensor
 
-from tacit.errors import ConfigError, InputError
+from tacit.errors import ConfigError
 from tacit.mpc.additive2.coded import OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
@@ -20,14 +20,14 @@ from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
 from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.contract import Declaration, HandsOver, Kernel, MpcProtocol, Roles
-from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
+from tacit.mpc.cost import Message, Round, Tally, check_size, forecast_seconds
 from tacit.mpc.interpreter import Scope
 from tacit.mpc.joint.makers import joint_rounds
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.randomness import Need
 from tacit.mpc.share import AnySpec, OpeningSpec, Party, Spec, View
-from tacit.party import LARGEST_MESSAGE_BYTES, merge
+from tacit.party import merge
 from tacit.renamed import keyword_renamed
 from tacit.result import Cost, Forecast, Leak, Phase
 
@@ -109,6 +109,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._handed: list[tuple[int, int]] = []
         self._leaks: list[Leak] = []
         self._is_unchecked = False
+        self._posted: Round = ()
 
     def spec(self, value: AnySpec) -> AnySpec:
         """Return the value itself: it is a spec."""
@@ -181,14 +182,21 @@ class PlanOps(ProtocolOps[AnySpec]):
         owners: tuple[Party | None, ...],
         phase: Phase,
         rescalings: tuple[Rescaling | None, ...] = (),
-    ) -> tuple[AnySpec, ...]:
+        *,
+        is_posted: bool = False,
+    ) -> Callable[[], tuple[AnySpec, ...]]:
         """Write down that values are opened under masks."""
-        if self.is_checked:
-            step: OpenMasked = OpenTagged(owners, phase, rescalings)
-        else:
-            step = OpenMasked(owners, phase, rescalings)
+        kind = OpenTagged if self.is_checked else OpenMasked
+        step = kind(owners, phase, rescalings, is_posted)
         outs = step.outs(len(self._steps), *values)
         self._write(step, values)
+        return lambda: self._collected(outs)
+
+    def _collected(self, outs: tuple[OpeningSpec, ...]) -> tuple[OpeningSpec, ...]:
+        """Write down that what was posted is waited for: a round of its own, if there was none."""
+        if self._posted:
+            self._sent[-1].append(("online", (self._posted,)))
+            self._posted = ()
         return outs
 
     def laid_out(self, opening: AnySpec, view: View, shape: tuple[int, ...]) -> AnySpec:
@@ -266,7 +274,11 @@ class PlanOps(ProtocolOps[AnySpec]):
             size = correction_bytes(declared.needs)
             dealt = Message(self._roles.dealer, self._roles.second, size)
             sent.append(("offline", ((dealt,),)))
-        self._sent.append([*sent, ("online", declared.rounds)])
+        rounds = declared.rounds
+        if rounds and self._posted:
+            rounds, self._posted = ((*self._posted, *rounds[0]), *rounds[1:]), ()
+        self._posted += declared.posted
+        self._sent.append([*sent, ("online", rounds)])
         self._sent[self._sent_at(kernel, operands)].append(("offline", declared.offline))
         self._leaks.extend(declared.leaks)
         self._is_unchecked |= bool(declared.rounds or declared.offline)
@@ -324,24 +336,16 @@ def cost_in_a_row(plans: Iterable[Plan], *, before: Iterable[Round] = ()) -> Cos
 
 def _check_sizes(kernel: AnyStep, declared: Declaration) -> None:
     """Refuse now what no link would carry later."""
-    rounds = declared.rounds + declared.offline
+    rounds = (*declared.rounds, *declared.offline, declared.posted)
     sizes = [message.payload_bytes for round_ in rounds for message in round_]
-    _check_size(type(kernel).__name__, max([*sizes, correction_bytes(declared.needs)]))
+    check_size(type(kernel).__name__, max([*sizes, correction_bytes(declared.needs)]))
 
 
 def _checked_rounds(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
     """Refuse what two parties could not send each other to prepare."""
     sizes = [message.payload_bytes for round_ in rounds for message in round_]
-    _check_size("preparing without a dealer", max(sizes, default=0))
+    check_size("preparing without a dealer", max(sizes, default=0))
     return rounds
-
-
-def _check_size(what: str, largest: int) -> None:
-    if largest > LARGEST_MESSAGE_BYTES:
-        raise InputError(
-            f"{what} would send a message of {largest} bytes, more than the "
-            f"{LARGEST_MESSAGE_BYTES} that a link carries; work on fewer rows at a time"
-        )
 
 
 def correction_bytes(needs: tuple[Need, ...]) -> int:

@@ -50,6 +50,21 @@ class RescalingVerbs(Primitives[V], ABC):
         left, right = self.opened(x, y, is_exact=True, frac_bits=frac_bits)
         return self.apply(self.make("multiply", Elementwise(), bound), left, right)
 
+    def rescaled(self, x: V, *, frac_bits: int | None = None) -> V:
+        """Give a number without the fraction bits that its opening drops, as a whole word.
+
+        Where it is opened with this precision anyway, it is truncated so for nothing.
+
+        Guarantee: that of `OpenMasked`. Error: up to one and a half units in the last place. Cost:
+        1 round, and nothing for what is open already.
+        """
+        if not self.rescales_openings:
+            return self.normalise_scale(x)
+        if self.rescaling(x, is_exact=True, frac_bits=frac_bits) is None:
+            return x
+        (opening,) = self.opened(x, is_exact=True, frac_bits=(frac_bits,))
+        return self.once(opening, "share", lambda: self.apply(self.make("from_opening"), opening))
+
     def matmul_within(self, x: V, y: V, *, bound: float) -> V:
         """Multiply matrices whose product is known to be at most ``bound``.
 

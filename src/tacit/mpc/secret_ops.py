@@ -190,16 +190,19 @@ class SecretOps(ProtocolOps[AnyShare]):
         owners: tuple[Party | None, ...],
         phase: Phase,
         rescalings: tuple[Rescaling | None, ...] = (),
-    ) -> tuple[AnyShare, ...]:
+        *,
+        is_posted: bool = False,
+    ) -> Callable[[], tuple[AnyShare, ...]]:
         """Open values under masks."""
-        if self.is_checked:
-            step: OpenMasked = OpenTagged(owners, phase, rescalings)
-        else:
-            step = OpenMasked(owners, phase, rescalings)
+        kind = OpenTagged if self.is_checked else OpenMasked
+        step = kind(owners, phase, rescalings, is_posted)
         channel = self._next(step, values)
         material = self._supply.take(channel.step)
         clear = tuple(self._clear.get(value, "clear") for value in values)
-        return step.run(channel, material, values, clear)
+        if is_posted:
+            return step.begin(channel, material, values, clear)
+        opened = step.run(channel, material, values, clear)
+        return lambda: opened
 
     def laid_out(self, opening: AnyShare, view: View, shape: tuple[int, ...]) -> AnyShare:
         """Lay a masked opening out differently."""

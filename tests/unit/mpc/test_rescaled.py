@@ -6,7 +6,8 @@ import torch
 from harness import ALICE, BOB, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.functions_attention import Watch, saturated
+from tacit.mpc.functions_attention import saturated
+from tacit.mpc.functions_norms import Watch
 
 ULP = 2.0**-16
 GENERATOR = torch.Generator().manual_seed(5)
@@ -159,3 +160,80 @@ def test_rows_of_very_different_lengths_are_normalised(centred, largest):
     wanted = rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     assert (got - wanted).abs().max() < 1e-2
     assert rounds == 8
+
+
+def test_what_is_posted_shares_the_round_of_what_is_sent_next():
+    x, y = draw(40, 6, size=8.0), draw(40, 6, size=8.0)
+
+    def program(ops, a, b):
+        product, square = ops.mul(a, b), ops.mul(b, b)
+        wait = ops.post(product, is_exact=True)
+        other = ops.rescaled(square)
+        wait()
+        return ops.mul_whole(ops.rescaled(product), other)
+
+    got, rounds = asked(program, x, y)
+    assert rounds == 5  # a and b, both products, both again, truncation, opening
+    assert (got - (x * y) * (y * y)).abs().max() < (64 + 64) * 2 * ULP
+
+
+def test_what_is_posted_and_waited_for_at_once_is_a_round_of_its_own():
+    x, y = draw(3, 5, size=8.0), draw(3, 5, size=8.0)
+
+    def program(ops, a, b):
+        ops.post(a, b)()
+        return ops.mul(a, b)
+
+    got, rounds = asked(program, x, y)
+    assert rounds == 3
+    assert (got - x * y).abs().max() < 2 * ULP
+
+
+@pytest.mark.parametrize("edge", [8.0, 8.0 - 2.0**-16, 2.0**-16, 0.0])
+def test_an_opening_truncates_what_it_opens(edge):
+    x, y = draw(30, size=8.0), draw(30, size=8.0)
+    x[0], y[0], x[1] = edge, -edge, -edge
+    got, rounds = asked(lambda ops, a, b: ops.rescaled(ops.mul(a, b)), x, y)
+    assert rounds == 3
+    assert (got - x * y).abs().max() < 1.5 * ULP
+
+
+def test_shares_are_taken_of_openings_whose_mask_nobody_knows():
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(2,), bound=8.0)
+        (opening,) = ops.opened(x)
+        return ops.apply(ops.make("from_opening"), opening)
+
+    with pytest.raises(InputError, match="a mask that nobody knows"):
+        make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
+
+
+@pytest.mark.parametrize("spare", [0, 15])
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("largest", [2.0**4, 2.0**16])
+def test_a_product_behind_a_norm_is_that_of_normalised_rows(centred, largest, spare):
+    x = draw(4, 24, size=1.0) * torch.tensor([0.05, 0.3, 1.0, 2.0]).double()[:, None]
+    size, matrix = 0.25 * largest**0.5 / 4, draw(24, 10)
+    normals = []
+
+    def program(ops, a, b):
+        ops.cache_openings(b)
+        facts = {"eps": 1e-5, "largest_mean": largest, "centred": centred}
+
+        def parts(joined):
+            cuts = (range(4), range(4, 10))
+            return [(ops.take(joined, cut, dim=1), 32.0) for cut in cuts]
+
+        row = ops.scale(a, size)
+        outs, normal = ops.product_behind_norm(
+            row, b, bound=32.0, parts=parts, spare_bits=spare, **facts
+        )
+        normals.append(ops.shape(normal()))
+        return ops.concatenate(outs, dim=1)
+
+    got, rounds = asked(program, x, matrix, bound=16.0)
+    rows = x * size
+    rows = rows - rows.mean(-1, keepdim=True) if centred else rows
+    wanted = rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt() @ matrix
+    assert (got - wanted).abs().max() < 2e-2
+    assert rounds == 7  # a row, its length, two of the root, the product; truncation, opening

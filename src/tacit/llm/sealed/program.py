@@ -1,8 +1,9 @@
 """A pass through a language model as a program of secret operations."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from math import ceil, log2
+from typing import Generic, Literal, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,8 +14,9 @@ from tacit.llm.model.rotary import turns, visible
 from tacit.llm.sealed.bounds import FRAC_BITS, stream_bits, weight_shapes
 from tacit.llm.sealed.passes import Pass
 from tacit.mpc import Told
-from tacit.mpc.functions_attention import Watch
+from tacit.mpc.functions_norms import Watch, row_bits
 from tacit.mpc.ops import ProtocolOps
+from tacit.mpc.share import HEADROOM_BITS, SPARE_BITS, WORD_BITS, words_of
 
 V = TypeVar("V")
 
@@ -24,10 +26,21 @@ and slopes, one that the dealer's noise has drawn, or all scores."""
 
 STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""
+TURN_BITS = 14
+"""Of cosines and sines: products of whole rows leave room for no more."""
 NOISE_BOUND = 64.0
 HOTTEST = 2.0
 """The highest temperature; noise is at most 64 with it."""
 PENALTY_BOUND = 8.0
+
+
+class NormFacts(TypedDict, Generic[V]):
+    """What a norm is told."""
+
+    eps: float
+    largest_mean: float
+    centred: bool
+    watch: Watch[V]
 
 
 @dataclass(frozen=True)
@@ -114,8 +127,8 @@ class Passing:
                 continue
             where = {"start": step.read, "count": step.rows - step.pads, "prompt": step.prompt}
             cos, sin = (one[rows] for one in turns(a, **where, window=window))
-            words[f"cos.{window}"] = ring.encode(cos.double(), frac_bits=FRAC_BITS)
-            words[f"sin.{window}"] = ring.encode(sin.double() * signs, frac_bits=FRAC_BITS)
+            words[f"cos.{window}"] = ring.encode(cos.double(), frac_bits=TURN_BITS)
+            words[f"sin.{window}"] = ring.encode(sin.double() * signs, frac_bits=TURN_BITS)
         return words
 
     def _weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
@@ -154,27 +167,79 @@ class Passing:
         Behind the last keys and values nothing is computed if no token is wanted.
         """
         a, rows = self.architecture, step.rows
-        h = self._norm(ops, f"{i}.norm1", x, watch)
-        most = max(self.bounds[f"{i}.{part}"] for part in "qkv")
-        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.qkv", h, bound=most))
-        query, key = self._turned(ops, w, step, i, joined)
-        value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
-        value = ops.restate(value, bound=self.bounds[f"{i}.v"])
+        (both, value), normal = self._behind_norm(
+            ops,
+            w,
+            f"{i}.norm1",
+            f"{i}.qkv",
+            x,
+            watch,
+            lambda joined: self._heads(ops, step, i, joined),
+        )
+        if a.has_qk_norm:
+            both = self._normed_heads(ops, w, i, both)
+        if a.positions != "learned" and not self._turns_early(i):
+            both = self._turned(ops, step, i, ops.normalise_scale(both))
+        query, key = self._open_for_scores(ops, i, both)
         groups, shared = a.kv_heads, a.heads // a.kv_heads
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
-        keys, values = self._recalled(ops, step, i, (key, value), stacked, resumes=resumes)
+        truncated = ops.post(value, is_exact=True)
+        keys = self._recalled(ops, step, f"{i}.k", key, resumes=resumes)(stacked)
+        truncated()
+        value = self._stated(ops, ops.rescaled(value), f"{i}.v")
+        values = self._recalled(ops, step, f"{i}.v", value, resumes=resumes)
         if i + 1 == a.layers and not step.is_scored:
+            values()
             return key, value, None, None
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
         seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
-        mixed = ops.mix(ops.attention(scores, seen, watch=watch), values)
+        mixed = ops.mix(ops.attention(scores, seen, watch=watch), values())
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
-        # A product of the whole word: it goes into the stream.
         mixed = ops.normalise_scale(ops.reshape(mixed, (rows, a.heads * a.head_dim)))
-        out = self._affine(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
-        skip = self._skip(ops, w, f"{i}.skip1", x, h)
+        out = self._into_stream(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
+        skip = self._skip(ops, w, f"{i}.skip1", x, normal)
         return key, value, self._post_norm(ops, w, i, 1, out, watch), skip
+
+    def _behind_norm(
+        self,
+        ops: ProtocolOps[V],
+        w: Mapping[str, V],
+        norm: str,
+        name: str,
+        x: V,
+        watch: Watch[V],
+        parts: Callable[[V], list[tuple[V, float]]],
+    ) -> tuple[list[V], Callable[[], V]]:
+        """Return the parts of an affine map of normalised rows, and what gives the rows."""
+        layer = norm.split(".")[0]
+        kinds = ("q", "k", "v") if name.endswith("qkv") else ("up", "gate")
+        most = max(self.bounds.get(f"{layer}.{kind}", 0.0) for kind in kinds)
+        outs, normal = ops.product_behind_norm(
+            x,
+            w[f"{name}.weight"],
+            bound=most,
+            parts=parts,
+            spare_bits=TURN_BITS + 1
+            if name.endswith("qkv") and self._turns_early(int(layer))
+            else 0,
+            **self._norm_facts(norm, watch),
+        )
+        if f"{name}.bias" in w:
+            bias = ops.reshape(w[f"{name}.bias"], (1, -1))
+            outs = [ops.add(one, own) for one, (own, _) in zip(outs, parts(bias), strict=True)]
+        return outs, normal
+
+    def _heads(self, ops: ProtocolOps[V], step: Pass, i: int, joined: V) -> list[tuple[V, float]]:
+        """Cut queries and keys, turned if they have no norm of their own, and values."""
+        a, bounds = self.architecture, self.bounds
+        both = _cut(ops, joined, 0, a.heads + a.kv_heads, a.head_dim)
+        value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
+        if self._turns_early(i):
+            both = self._turned(ops, step, i, both)
+        # Turning two numbers of at most b gives at most √2 b.
+        most = 2 * max(bounds[f"{i}.q"], bounds[f"{i}.k"])
+        return [(both, most), (value, bounds[f"{i}.v"])]
 
     def _post_norm(
         self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, part: int, x: V, watch: Watch[V]
@@ -194,45 +259,62 @@ class Passing:
         parts = (ops.mul(query, w[f"{i}.q_norm.weight"]), ops.mul(key, w[f"{i}.k_norm.weight"]))
         return ops.normalise_scale(ops.concatenate(parts, dim=1))
 
-    def _turned(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, joined: V
-    ) -> tuple[V, V]:
-        """Return queries and keys, (1, heads, rows, dim) each, turned by their positions."""
+    def _turns_early(self, i: int) -> bool:
+        """Tell whether queries and keys are turned before they are normalised with their row.
+
+        Turning is linear. It takes bits of the row, of which a few can be spared.
+        """
+        a = self.architecture
+        if a.has_qk_norm or a.positions == "learned":
+            return False
+        longest = max(self.bounds[f"{i}.{part}"] for part in "qkv") * self.bounds[f"{i}.norm1"]
+        left = HEADROOM_BITS - 1 - FRAC_BITS - (TURN_BITS + 1) - ceil(log2(longest))
+        return left >= row_bits(FRAC_BITS, a.width * self.bounds[f"{i}.norm1"] ** 2) - 2
+
+    def _turned(self, ops: ProtocolOps[V], step: Pass, i: int, both: V) -> V:
+        """Turn heads (1, heads, rows, dim) by their positions, as they are."""
         a, window = self.architecture, self.architecture.window_of(i)
-        both = _cut(ops, joined, 0, a.heads + a.kv_heads, a.head_dim)
-        if a.has_qk_norm:
-            both = self._normed_heads(ops, w, i, both)
-        if a.positions != "learned":
-            places, _ = _swap(a)
-            cos, sin = (
-                Told(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
-                for name in ("cos", "sin")
-            )
-            swapped = ops.take(both, places, dim=3)
-            both = ops.add(ops.weigh(both, cos), ops.weigh(swapped, sin))
+        if a.positions == "learned":
+            return both
+        places, _ = _swap(a)
+        cos, sin = (
+            Told(f"{name}.{window}", (step.rows, a.head_dim), TURN_BITS, 1 << TURN_BITS)
+            for name in ("cos", "sin")
+        )
+        swapped = ops.take(both, places, dim=3)
+        sides = ops.weigh(both, cos, truncates=False), ops.weigh(swapped, sin, truncates=False)
+        return ops.add(*sides)
+
+    def _open_for_scores(self, ops: ProtocolOps[V], i: int, both: V) -> tuple[V, V]:
+        """Return queries and keys that can be opened for their product as they are."""
+        a, known = self.architecture, ops.number(both, "scores")
+        room = WORD_BITS - SPARE_BITS - (known.frac_bits - FRAC_BITS)
+        if words_of(self.bounds[f"{i}.scores"], 2 * FRAC_BITS) >= 1 << room:
+            both = ops.normalise_scale(both)  # one round more, where scores can be large
         query = ops.take(both, range(a.heads), dim=1)
         key = ops.take(both, range(a.heads, a.heads + a.kv_heads), dim=1)
-        # Turning two numbers of at most b gives at most √2 b.
         # Keys get one bound for all positions: kept ones are joined with new ones.
         key = ops.restate(key, bound=2 * self.bounds[f"{i}.k"])
         return self._stated(ops, query, f"{i}.q", 2), key
 
     def _recalled(
-        self,
-        ops: ProtocolOps[V],
-        step: Pass,
-        i: int,
-        new: tuple[V, V],
-        query: V,
-        *,
-        resumes: bool,
-    ) -> list[V]:
-        """Open new keys and values, with the queries, and put them behind those that are open."""
-        fresh = {f"{i}.{kind}": one for kind, one in zip("kv", new, strict=True)}
-        for name in fresh if resumes else ():
-            old = self._resumed(ops, step.past, name, fresh[name])
-            fresh[name] = ops.concatenate((old, fresh[name]), dim=2)
-        return ops.grow(fresh, length=step.room, dim=2, beside=(query,))
+        self, ops: ProtocolOps[V], step: Pass, name: str, new: V, *, resumes: bool
+    ) -> Callable[..., V]:
+        """Begin to open new keys or values; what comes back puts them behind those that are open.
+
+        It waits for them, and opens what it is given in the same round, if nothing came between.
+        """
+        if resumes:
+            old = self._resumed(ops, step.past, name, new)
+            new = ops.concatenate((old, new), dim=2)
+        wait = ops.post(new)
+
+        def join(*beside: V) -> V:
+            ops.opened(*beside)
+            wait()
+            return ops.grow({name: new}, length=step.room, dim=2)[0]
+
+        return join
 
     def _resumed(self, ops: ProtocolOps[V], past: int, name: str, like: V) -> V:
         a, known = self.architecture, ops.number(like, "resuming")
@@ -241,13 +323,19 @@ class Passing:
 
     def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V, watch: Watch[V]) -> V:
         a = self.architecture
-        h = self._norm(ops, f"{i}.norm2", x, watch)
-        parts = ("gate", "up") if a.has_gate else ("up",)
-        most = max(self.bounds[f"{i}.{part}"] for part in parts)
-        joined = self._affine(ops, w, f"{i}.up", h, bound=most)
-        up = self._stated(ops, ops.take(joined, _last(ops, joined, a.ffn), dim=1), f"{i}.up")
-        if a.has_gate:
-            gate = self._stated(ops, ops.take(joined, range(a.ffn), dim=1), f"{i}.gate")
+        kinds = ("gate", "up") if a.has_gate else ("up",)
+
+        def parts(joined: V) -> list[tuple[V, float]]:
+            cuts = (range(at * a.ffn, (at + 1) * a.ffn) for at in range(len(kinds)))
+            both = zip(kinds, cuts, strict=True)
+            return [
+                (ops.take(joined, cut, dim=1), self.bounds[f"{i}.{kind}"]) for kind, cut in both
+            ]
+
+        (*gates, up), normal = self._behind_norm(ops, w, f"{i}.norm2", f"{i}.up", x, watch, parts)
+        up = self._stated(ops, up, f"{i}.up")
+        if gates:
+            gate = self._stated(ops, gates[0], f"{i}.gate")
             curve = ops.elementwise_rescaling("silu" if a.activation == "swiglu" else "gelu", gate)
             bits, most = self._stream_bits or 2 * FRAC_BITS, self.bounds[f"{i}.active"]
             active = ops.mul_rescaling(
@@ -257,7 +345,7 @@ class Passing:
             active = ops.elementwise_rescaling("gelu", up)
         out = self._into_stream(ops, w, f"{i}.down", active, bound=self.bounds[f"{i}.fed"])
         out = self._post_norm(ops, w, i, 2, out, watch)
-        return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
+        return ops.add(self._skip(ops, w, f"{i}.skip2", x, normal), out)
 
     def _shown(
         self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V, watch: Watch[V]
@@ -297,21 +385,25 @@ class Passing:
         heat = ops.input("temperature", owner=self.user, shape=(1, 1), bound=HOTTEST)
         return ops.normalise_scale(ops.add(scores, ops.mul(noise, heat)))
 
-    def _skip(self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, h: V) -> V:
+    def _skip(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, normal: Callable[[], V]
+    ) -> V:
         if not self.architecture.skips_from_norm:
             return x
-        return ops.add(ops.mul(h, w[f"{name}.weight"]), w[f"{name}.bias"])
+        return ops.add(ops.mul(normal(), w[f"{name}.weight"]), w[f"{name}.bias"])
 
     def _norm(self, ops: ProtocolOps[V], name: str, x: V, watch: Watch[V]) -> V:
         """Normalise rows, of which the longest of a probe is known."""
+        return ops.norm_within(x, **self._norm_facts(name, watch))
+
+    def _norm_facts(self, name: str, watch: Watch[V]) -> NormFacts[V]:
         a = self.architecture
-        return ops.norm_within(
-            x,
-            eps=a.norm_eps * 4.0**self.gain_bits,
-            largest_mean=self.bounds[name] ** 2,
-            centred=a.norm == "layer",
-            watch=watch,
-        )
+        return {
+            "eps": a.norm_eps * 4.0**self.gain_bits,
+            "largest_mean": self.bounds[name] ** 2,
+            "centred": a.norm == "layer",
+            "watch": watch,
+        }
 
     def _affine(
         self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, *, bound: float
@@ -349,11 +441,6 @@ def _cut(ops: ProtocolOps[V], joined: V, first: int, last: int, dim: int) -> V:
     rows = ops.shape(joined)[0]
     part = ops.take(joined, range(first * dim, last * dim), dim=1)
     return ops.transpose(ops.reshape(part, (1, rows, last - first, dim)), 1, 2)
-
-
-def _last(ops: ProtocolOps[V], x: V, count: int) -> range:
-    width = ops.shape(x)[1]
-    return range(width - count, width)
 
 
 def _swap(a: Architecture) -> tuple[list[int], Tensor]:

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.sealed.bounds import learn, publish
+from tacit.llm.sealed.bounds import FRAC_BITS, learn, publish
 from tacit.llm.sealed.passes import PASS_WORDS, Pass, read_pass
-from tacit.llm.sealed.program import FRAC_BITS, Outcome, Passing, Reveal
+from tacit.llm.sealed.program import Outcome, Passing, Reveal
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.llm.sealed.wishes import gumbel
 from tacit.mpc import (
