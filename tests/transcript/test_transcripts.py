@@ -61,12 +61,13 @@ def watched_length(ops, row):
 
 
 def posted(ops, product, square):
-    """Send two openings before either is waited for, and open one once more, as it was rescaled."""
+    """Send openings before any is waited for, and open one once more, as it was rescaled."""
     if ops.is_checked:  # whose openings do not rescale
         return product
-    wait = ops.post(product, is_exact=True)
+    wait, applied = ops.post(product, is_exact=True), ops.begin_rescaling("gelu", product)
     ops.rescaled(square)
     wait()
+    applied()
     return ops.mul(ops.rescaled(product), ops.rescaled(square))
 
 

@@ -168,6 +168,18 @@ class Channel:
         theirs = self.recv(self.other, shape, dtype=dtype)
         return narrow.uncut(theirs, size).add_(mine.reshape(-1)).view(mine.shape)
 
+    def post_low(self, mine: Tensor, bits: int) -> Callable[[], Tensor]:
+        """Begin what `exchange_low` does, and return what waits for the other party's words."""
+        size = narrow.size_for(bits)
+        shape, dtype = narrow.wire(mine.numel(), size)
+        self.post(self.other, narrow.cut(mine.reshape(-1), size))
+
+        def wait() -> Tensor:
+            theirs = self.collect(self.other, shape, dtype=dtype)
+            return narrow.uncut(theirs, size).add_(mine.reshape(-1)).view(mine.shape)
+
+        return wait
+
     def exchange_bits(self, mine: Tensor, count: int) -> Tensor:
         """Send packed bits, ``count`` in each row of words, and get the other party's.
 
@@ -211,6 +223,20 @@ class Kernel(Protocol):
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Compute my share of the result as P0 or P1."""
+        ...
+
+
+class Begun(Protocol):
+    """A kernel whose first message can be sent a while before it is waited for."""
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out, what is needed and what is sent."""
+        ...
+
+    def begin(
+        self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare
+    ) -> Callable[[], AnyShare]:
+        """Post the first message; what comes back waits for it, and does the rest."""
         ...
 
 

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tacit.errors import DisagreementError, InputError
-from tacit.party import LARGEST_MESSAGE_BYTES
+from tacit.errors import DisagreementError
 from tacit.result import Cost, Phase, Timing, Traffic
 
 
@@ -25,15 +24,6 @@ Round = tuple[Message, ...]
 def exchange(first: str, second: str, payload_bytes: int) -> Round:
     """Declare that two parties send each other the same amount at once."""
     return (Message(first, second, payload_bytes), Message(second, first, payload_bytes))
-
-
-def check_size(what: str, largest: int) -> None:
-    """Refuse a message that no link would carry."""
-    if largest > LARGEST_MESSAGE_BYTES:
-        raise InputError(
-            f"{what} would send a message of {largest} bytes, more than the "
-            f"{LARGEST_MESSAGE_BYTES} that a link carries; work on fewer rows at a time"
-        )
 
 
 class Tally:

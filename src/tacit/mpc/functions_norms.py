@@ -73,15 +73,7 @@ def norm_within(
     if ops.has("rowwise"):
         return ops.rowwise("layer_norm" if centred else "rms_norm", x, dim=-1, parameter=eps)
     rows = _rows(ops, x, eps=eps, largest_mean=largest_mean, centred=centred, watch=watch)
-    return _normal(ops, rows, _inverse(ops, rows, watch))
-
-
-def row_bits(frac_bits: int, most: float) -> int:
-    """Return with how many fraction bits rows are squared whose squares add up to ``most``.
-
-    Short rows are small numbers: they keep more bits than usual, if their squares have room.
-    """
-    return min(frac_bits + 4, floor((HEADROOM_BITS - 1 - log2(most)) / 2))
+    return _normal(ops, rows, _inverse(ops, rows, watch)())
 
 
 def product_behind_norm(
@@ -94,15 +86,15 @@ def product_behind_norm(
     centred: bool,
     bound: float,
     parts: Callable[[V], Sequence[tuple[V, float]]],
-    spare_bits: int = 0,
+    turns: bool = False,
     watch: Watch[V] | None = None,
 ) -> tuple[list[V], Callable[[], V]]:
     """Multiply the rows that `norm_within` would give with a matrix, a round earlier.
 
     Rows as they are get multiplied while the norm computes by what to scale them, and the product
     is scaled. In between ``parts`` cuts it, or turns it, into (…, rows, n) by what is linear, and
-    says how large each part can be behind the norm; ``bound`` is that of all of it. If that takes
-    ``spare_bits``, rows have fewer.
+    says how large each part can be behind the norm; ``bound`` is that of all of it. If
+    it ``turns``, which takes fraction bits, the product is truncated before, for no round.
 
     Returns:
         The parts, with 20 fraction bits more than usual; and what gives the normalised rows, too.
@@ -116,20 +108,23 @@ def product_behind_norm(
         )
         product = ops.matmul_within(normal, matrix, bound=bound)
         return [one for one, _ in parts(product)], lambda: normal
-    longest = bound * sqrt(largest_mean + eps)
-    bits = usual = row_bits(ops.frac_bits, largest_mean * ops.shape(x)[-1])
-    while words_of(longest, bits + ops.frac_bits + spare_bits) >= 1 << HEADROOM_BITS:
-        bits -= 1
-    rows = _rows(
-        ops, x, eps=eps, largest_mean=largest_mean, centred=centred, watch=watch, bits=bits
+    rows = _rows(ops, x, eps=eps, largest_mean=largest_mean, centred=centred, watch=watch)
+    wait = _inverse(ops, rows, watch)
+    # While the root is compared and selected, the product is made, and truncated.
+    opened = ops.opened(
+        ops.rescaled(rows.x, frac_bits=rows.bits), matrix, frac_bits=(rows.bits, None)
     )
-    wait = ops.post(ops.rescaled(rows.x, frac_bits=rows.bits), matrix, frac_bits=(rows.bits, None))
-    inverse = _inverse(ops, rows, watch)
-    pieces = parts(ops.apply(ops.make("multiply", MatMul(), longest), *wait()))
-    kept = (*(usual for _ in pieces), rows.inverse_bits)
+    longest = bound * sqrt(largest_mean + eps)
+    product = ops.apply(ops.make("multiply", MatMul(), longest), *opened)
+    truncated = ops.post(product, is_exact=True, frac_bits=(rows.bits,)) if turns else None
+    inverse = wait()
+    if truncated is not None:
+        truncated()
+        product = ops.rescaled(product, frac_bits=rows.bits)
+    pieces, bits = parts(product), (rows.bits, rows.inverse_bits)
+    kept = (*(rows.bits for _ in pieces), rows.inverse_bits)
     ops.opened(*(one for one, _ in pieces), inverse, is_exact=True, frac_bits=kept)
-    two = (usual, rows.inverse_bits)
-    outs = [ops.mul_rescaling(one, inverse, bound=most, frac_bits=two) for one, most in pieces]
+    outs = [ops.mul_rescaling(one, inverse, bound=most, frac_bits=bits) for one, most in pieces]
     return outs, lambda: _normal(ops, rows, inverse)
 
 
@@ -163,7 +158,6 @@ def _rows(
     largest_mean: float,
     centred: bool,
     watch: Watch[V] | None,
-    bits: int | None = None,
 ) -> _Rows[V]:
     """Open rows for products, and square them."""
     shape = ops.shape(x)
@@ -179,8 +173,8 @@ def _rows(
         x = ops.scale(ops.sub(ops.scale(x, count), total), 2.0**-whole)
         eps *= (count / 2**whole) ** 2
     most = largest_mean * count
-    usual = row_bits(ops.frac_bits, most)
-    bits = usual if bits is None else bits
+    # Short rows are small numbers: they keep more bits than usual, if their squares have room.
+    bits = min(ops.frac_bits + 4, floor((HEADROOM_BITS - 1 - log2(most)) / 2))
     whole_row = x
     x = ops.restate(x, bound=sqrt(most)) if ops.number(x, "norm").bound > sqrt(most) else x
     is_watched = watch is not None and ops.has("flagged")
@@ -189,11 +183,11 @@ def _rows(
         watch.lengths.append(_length(ops, whole_row, x, most, bits))
     squares = ops.mul_rescaling(x, x, bound=most, frac_bits=(bits, bits))
     total = ops.sum(squares, dim=-1, bound=most)
-    return _Rows(x, total, shape, most, eps, bits, 2 * ops.frac_bits + 4 - usual)
+    return _Rows(x, total, shape, most, eps, bits, 2 * ops.frac_bits + 4 - bits)
 
 
-def _inverse(ops: RescalingVerbs[V], rows: _Rows[V], watch: Watch[V] | None) -> V:
-    """Give what rows are to be multiplied with, (…, 1)."""
+def _inverse(ops: RescalingVerbs[V], rows: _Rows[V], watch: Watch[V] | None) -> Callable[[], V]:
+    """Begin to compute what rows are to be multiplied with, (…, 1)."""
     count = rows.shape[-1]
     whole = ceil(log2(count))
     reached = rows.most + rows.eps * count
@@ -203,12 +197,18 @@ def _inverse(ops: RescalingVerbs[V], rows: _Rows[V], watch: Watch[V] | None) -> 
     mean = ops.shift(mean, rows.eps * count / 2 ** (whole + 2 * down))
     gain = sqrt(count / 2**whole)
     bound = reached / 2 ** (whole + 2 * down)
+    shape = rows.shape[:-1]
     if watch is None or not ops.has("flagged"):
-        inverse = ops.elementwise_rescaling("rsqrt", mean, bound=bound, gain=gain)
-    else:
-        inverse, short = ops.flagged_rescaling("rsqrt", mean, bound=bound, gain=gain)
-        watch.short.append(ops.reshape(short, (prod(rows.shape[:-1]),)))
-    return ops.reshape(ops.scale(inverse, 2.0**-down), (*rows.shape[:-1], 1))
+        wait = ops.begin_rescaling("rsqrt", mean, bound=bound, gain=gain)
+        return lambda: ops.reshape(ops.scale(wait(), 2.0**-down), (*shape, 1))
+    both = ops.begin_flagged("rsqrt", mean, bound=bound, gain=gain)
+
+    def finish() -> V:
+        inverse, short = both()
+        watch.short.append(ops.reshape(short, (prod(shape),)))
+        return ops.reshape(ops.scale(inverse, 2.0**-down), (*shape, 1))
+
+    return finish
 
 
 def _normal(ops: RescalingVerbs[V], rows: _Rows[V], inverse: V) -> V:

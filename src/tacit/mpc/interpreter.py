@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mpc.contract import Kernel, MpcProtocol
+from tacit.mpc.contract import Begun, Kernel, MpcProtocol
 from tacit.mpc.openings import MaskedOpenings
 from tacit.mpc.share import WORD_BITS, AnySpec, OpeningSpec, Spec
 
@@ -69,6 +69,10 @@ class Interpreter(MaskedOpenings[V], ABC):
     @abstractmethod
     def apply(self, kernel: Kernel, *operands: V) -> V:
         """Plan or run one kernel."""
+
+    @abstractmethod
+    def begin(self, kernel: Begun, *operands: V) -> Callable[[], V]:
+        """Post a kernel's first message; what comes back waits for it, and gives the result."""
 
     @property
     def is_checked(self) -> bool:

@@ -124,6 +124,21 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         """Give the softmax along the last dimension over what a public mask lets see."""
         return functions_attention.attention(self, scores, seen, watch)
 
+    @of_family("softmax")
+    def attention_mixed(
+        self,
+        scores: V,
+        seen: Tensor | Told,
+        values: Callable[[], V],
+        *,
+        frac_bits: tuple[int, int],
+        watch: functions_norms.Watch[V] | None = None,
+    ) -> V:
+        """Average values by `attention`, mixed before they are divided where that saves rounds."""
+        return functions_attention.attention_mixed(
+            self, scores, seen, values, frac_bits=frac_bits, watch=watch
+        )
+
     @of_family("norms")
     def norm_within(
         self,
@@ -150,7 +165,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         centred: bool,
         bound: float,
         parts: Callable[[V], Sequence[tuple[V, float]]],
-        spare_bits: int = 0,
+        turns: bool = False,
         watch: functions_norms.Watch[V] | None = None,
     ) -> tuple[list[V], Callable[[], V]]:
         """Multiply the rows that `norm_within` would give with a matrix, a round earlier."""
@@ -163,7 +178,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
             centred=centred,
             bound=bound,
             parts=parts,
-            spare_bits=spare_bits,
+            turns=turns,
             watch=watch,
         )
 

@@ -19,7 +19,7 @@ from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
-from tacit.mpc.contract import Channel, HandsOver, Kernel
+from tacit.mpc.contract import Begun, Channel, HandsOver, Kernel
 from tacit.mpc.interpreter import Scope
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
@@ -95,6 +95,11 @@ class SecretOps(ProtocolOps[AnyShare]):
         if channel.step in self._early:
             material += (self._handed.pop(channel.step),)
         return kernel.run(channel, material, *operands)
+
+    def begin(self, kernel: Begun, *operands: AnyShare) -> Callable[[], AnyShare]:
+        """Post the first message of a kernel."""
+        channel = self._next(kernel, operands)
+        return kernel.begin(channel, self._supply.take(channel.step), *operands)
 
     def input(
         self,

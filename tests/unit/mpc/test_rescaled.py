@@ -128,6 +128,40 @@ def test_attention_is_a_softmax_over_what_is_seen(length, is_watched):
     assert (got - wanted).abs().max() < 2e-3
 
 
+@pytest.mark.parametrize("length", [1, 5, 70])
+def test_values_are_mixed_before_they_are_divided(length):
+    x, y = draw(6, 8, size=3.0), draw(length, 8, size=3.0)
+    seen = torch.ones(6, length, dtype=torch.bool)
+    seen[0, 1:] = False
+
+    def mixed(ops, a, b, verb):
+        scores = ops.matmul_within(a, ops.transpose(b, 0, 1), bound=512.0)
+        return verb(scores, ops.scale(b, 1.0))
+
+    def before(ops, a, b):
+        return mixed(
+            ops,
+            a,
+            b,
+            lambda scores, values: ops.attention_mixed(
+                scores, seen, lambda: values, frac_bits=(14, 17), watch=Watch()
+            ),
+        )
+
+    def after(ops, a, b):
+        return mixed(
+            ops,
+            a,
+            b,
+            lambda scores, values: ops.mix(ops.attention(scores, seen, watch=Watch()), values),
+        )
+
+    wanted = (x @ y.T).masked_fill(~seen, -1e9).softmax(-1) @ y
+    (got, rounds), (_, usual) = asked(before, x, y), asked(after, x, y)
+    assert (got - wanted).abs().max() < 6e-3
+    assert rounds == usual
+
+
 @pytest.mark.parametrize("eps", [1e-5, 1e-2, 64.0])
 @pytest.mark.parametrize("size", [1e-4, 1e-2, 1.0])
 def test_rows_that_are_short_beside_eps_do_not_wrap_around(size, eps):
@@ -208,10 +242,10 @@ def test_shares_are_taken_of_openings_whose_mask_nobody_knows():
         make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
 
 
-@pytest.mark.parametrize("spare", [0, 15])
+@pytest.mark.parametrize("turns", [False, True])
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("largest", [2.0**4, 2.0**16])
-def test_a_product_behind_a_norm_is_that_of_normalised_rows(centred, largest, spare):
+def test_a_product_behind_a_norm_is_that_of_normalised_rows(centred, largest, turns):
     x = draw(4, 24, size=1.0) * torch.tensor([0.05, 0.3, 1.0, 2.0]).double()[:, None]
     size, matrix = 0.25 * largest**0.5 / 4, draw(24, 10)
     normals = []
@@ -226,7 +260,7 @@ def test_a_product_behind_a_norm_is_that_of_normalised_rows(centred, largest, sp
 
         row = ops.scale(a, size)
         outs, normal = ops.product_behind_norm(
-            row, b, bound=32.0, parts=parts, spare_bits=spare, **facts
+            row, b, bound=32.0, parts=parts, turns=turns, **facts
         )
         normals.append(ops.shape(normal()))
         return ops.concatenate(outs, dim=1)

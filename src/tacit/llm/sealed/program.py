@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil, log2
 from typing import Generic, Literal, TypedDict, TypeVar
 
 import torch
@@ -14,9 +13,9 @@ from tacit.llm.model.rotary import turns, visible
 from tacit.llm.sealed.bounds import FRAC_BITS, stream_bits, weight_shapes
 from tacit.llm.sealed.passes import Pass
 from tacit.mpc import Told
-from tacit.mpc.functions_norms import Watch, row_bits
+from tacit.mpc.functions_norms import Watch
 from tacit.mpc.ops import ProtocolOps
-from tacit.mpc.share import HEADROOM_BITS, SPARE_BITS, WORD_BITS, words_of
+from tacit.mpc.share import SPARE_BITS, WORD_BITS, words_of
 
 V = TypeVar("V")
 
@@ -26,8 +25,6 @@ and slopes, one that the dealer's noise has drawn, or all scores."""
 
 STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""
-TURN_BITS = 14
-"""Of cosines and sines: products of whole rows leave room for no more."""
 NOISE_BOUND = 64.0
 HOTTEST = 2.0
 """The highest temperature; noise is at most 64 with it."""
@@ -127,8 +124,8 @@ class Passing:
                 continue
             where = {"start": step.read, "count": step.rows - step.pads, "prompt": step.prompt}
             cos, sin = (one[rows] for one in turns(a, **where, window=window))
-            words[f"cos.{window}"] = ring.encode(cos.double(), frac_bits=TURN_BITS)
-            words[f"sin.{window}"] = ring.encode(sin.double() * signs, frac_bits=TURN_BITS)
+            words[f"cos.{window}"] = ring.encode(cos.double(), frac_bits=FRAC_BITS)
+            words[f"sin.{window}"] = ring.encode(sin.double() * signs, frac_bits=FRAC_BITS)
         return words
 
     def _weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
@@ -177,9 +174,7 @@ class Passing:
             lambda joined: self._heads(ops, step, i, joined),
         )
         if a.has_qk_norm:
-            both = self._normed_heads(ops, w, i, both)
-        if a.positions != "learned" and not self._turns_early(i):
-            both = self._turned(ops, step, i, ops.normalise_scale(both))
+            both = self._turned(ops, step, i, self._normed_heads(ops, w, i, both))
         query, key = self._open_for_scores(ops, i, both)
         groups, shared = a.kv_heads, a.heads // a.kv_heads
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
@@ -194,9 +189,12 @@ class Passing:
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
         seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
-        mixed = ops.mix(ops.attention(scores, seen, watch=watch), values())
+        bits = self._stream_bits or 2 * FRAC_BITS
+        # What is divided by is small, where a row sees much: it gets more of the bits.
+        halves = (bits // 2 - 1, bits - bits // 2 + 1)
+        mixed = ops.attention_mixed(scores, seen, values, frac_bits=halves, watch=watch)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
-        mixed = ops.normalise_scale(ops.reshape(mixed, (rows, a.heads * a.head_dim)))
+        mixed = ops.reshape(mixed, (rows, a.heads * a.head_dim))
         out = self._into_stream(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
         skip = self._skip(ops, w, f"{i}.skip1", x, normal)
         return key, value, self._post_norm(ops, w, i, 1, out, watch), skip
@@ -220,9 +218,7 @@ class Passing:
             w[f"{name}.weight"],
             bound=most,
             parts=parts,
-            spare_bits=TURN_BITS + 1
-            if name.endswith("qkv") and self._turns_early(int(layer))
-            else 0,
+            turns=name.endswith("qkv") and self._is_turned_early,
             **self._norm_facts(norm, watch),
         )
         if f"{name}.bias" in w:
@@ -235,7 +231,7 @@ class Passing:
         a, bounds = self.architecture, self.bounds
         both = _cut(ops, joined, 0, a.heads + a.kv_heads, a.head_dim)
         value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
-        if self._turns_early(i):
+        if self._is_turned_early:
             both = self._turned(ops, step, i, both)
         # Turning two numbers of at most b gives at most √2 b.
         most = 2 * max(bounds[f"{i}.q"], bounds[f"{i}.k"])
@@ -259,17 +255,10 @@ class Passing:
         parts = (ops.mul(query, w[f"{i}.q_norm.weight"]), ops.mul(key, w[f"{i}.k_norm.weight"]))
         return ops.normalise_scale(ops.concatenate(parts, dim=1))
 
-    def _turns_early(self, i: int) -> bool:
-        """Tell whether queries and keys are turned before they are normalised with their row.
-
-        Turning is linear. It takes bits of the row, of which a few can be spared.
-        """
-        a = self.architecture
-        if a.has_qk_norm or a.positions == "learned":
-            return False
-        longest = max(self.bounds[f"{i}.{part}"] for part in "qkv") * self.bounds[f"{i}.norm1"]
-        left = HEADROOM_BITS - 1 - FRAC_BITS - (TURN_BITS + 1) - ceil(log2(longest))
-        return left >= row_bits(FRAC_BITS, a.width * self.bounds[f"{i}.norm1"] ** 2) - 2
+    @property
+    def _is_turned_early(self) -> bool:
+        """Tell whether queries and keys are turned before their row is normalised: it is linear."""
+        return self.architecture.positions != "learned" and not self.architecture.has_qk_norm
 
     def _turned(self, ops: ProtocolOps[V], step: Pass, i: int, both: V) -> V:
         """Turn heads (1, heads, rows, dim) by their positions, as they are."""
@@ -278,7 +267,7 @@ class Passing:
             return both
         places, _ = _swap(a)
         cos, sin = (
-            Told(f"{name}.{window}", (step.rows, a.head_dim), TURN_BITS, 1 << TURN_BITS)
+            Told(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
             for name in ("cos", "sin")
         )
         swapped = ops.take(both, places, dim=3)
@@ -415,7 +404,8 @@ class Passing:
         self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, *, bound: float
     ) -> V:
         """Multiply with the matrix whose product is added to the stream."""
-        if ops.number(x, name).frac_bits > self._stream_bits:
+        known = ops.number(x, name)
+        if known.frac_bits > self._stream_bits or known.ring_bits < WORD_BITS:
             x = ops.normalise_scale(x)  # one round more, for products of the whole word
         return self._affine(ops, w, name, x, bound=bound)
 

@@ -7,6 +7,7 @@ So after the comparisons the whole function is local. What a piece gives outside
 does not matter: it is multiplied by a zero that is exact modulo 2^64.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -249,10 +250,27 @@ class Piecewise:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open x + r, compare with the breakpoints, select."""
-        words, spec = numeric_share(operands[0]).words.reshape(-1), self._argument(operands[0].spec)
+        mine, spec = self._masked(channel, material, operands[0])
+        return self._select(channel, material, spec, channel.exchange_low(mine, spec.ring_bits))
+
+    def begin(
+        self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare
+    ) -> Callable[[], AnyShare]:
+        """Post what opens x + r; what comes back waits for it, and does the rest."""
+        mine, spec = self._masked(channel, material, operands[0])
+        wait = channel.post_low(mine, spec.ring_bits)
+        return lambda: self._select(channel, material, spec, wait())
+
+    def _masked(
+        self, channel: Channel, material: tuple[Parts, ...], operand: AnyShare
+    ) -> tuple[Tensor, Spec]:
+        r = _arrange(material[0], channel)[0]
+        return numeric_share(operand).words.reshape(-1) + r, self._argument(operand.spec)
+
+    def _select(
+        self, channel: Channel, material: tuple[Parts, ...], spec: Spec, c: Tensor
+    ) -> AnyShare:
         (r, rho, powers, bits), tree = _arrange(material[0], channel), material[1:]
-        mine = words + r
-        c = channel.exchange_low(mine, spec.ring_bits)
         if self._rescales(spec):
             # z = c - r is e + a for e = c and a = -r, but it is r whose readings are shared: where
             # the top bit of c is not set the difference borrows, and r is read with its sign.
