@@ -25,6 +25,8 @@ V = TypeVar("V")
 REACH = 56.0
 """Scores up to this size get their softmax by counting; larger ones saturate, or have a maximum."""
 SATURATED, STEP = 48.0, 8.0
+_SCORE_BITS = 12
+"""Fraction bits of scores behind exp: with these it is cubic, and compared without a tree."""
 _LOUD = 42
 """A row with a score of this size is counted as saturated; one of 40 never is."""
 
@@ -126,29 +128,37 @@ def _exps_below_level(
 ) -> V:
     """Give exp of scores less a level that none of their row exceeds, and 0 of what is not seen."""
     can_saturate = ops.number(ops.ready(scores), "softmax").bound > REACH
-    scores = saturated(ops, scores)
+    is_many = _is_many(ops, scores)
+    scores = saturated(ops, scores, frac_bits=ops.frac_bits if is_many else _SCORE_BITS)
     levels = _levels(ops, scores, seen)
     if watch is not None and can_saturate:
         watch.loud.append(_loud(ops, levels))
-    exps = ops.exp(ops.sub(scores, _close_above(ops, levels)))
+    below = ops.sub(scores, _close_above(ops, levels))
+    if is_many:  # of which the dealer's bytes cost more than a round does
+        exps = ops.exp(below)
+    else:
+        bound = ops.number(below, "softmax").bound
+        exps = ops.apply(ops.make("decay", _SCORE_BITS, bound), below)
     if isinstance(seen, Told):
         return ops.weigh(exps, seen)
     return exps if bool(seen.all()) else ops.weigh(exps, seen.to(torch.float64))
 
 
-def saturated(ops: RescalingVerbs[V], x: V) -> V:
+def saturated(ops: RescalingVerbs[V], x: V, *, frac_bits: int | None = None) -> V:
     """Bring numbers within ±56: as they are up to 40, and near ±48 beyond 48.
 
-    Cost under sealed: that of `normalise_scale`, or 2 rounds where numbers can be larger.
+    They keep the usual ``frac_bits``, or fewer.
+
+    Cost under sealed: that of a truncation, or 2 rounds where numbers can be larger.
     """
-    spec = ops.number(x, "saturating")
+    spec, kept = ops.number(x, "saturating"), ops.frac_bits if frac_bits is None else frac_bits
     if spec.bound <= REACH or ops.has("rowwise"):
-        return ops.normalise_scale(x)
+        return ops.truncated(ops.normalise_scale(x) if spec.frac_bits < kept else x, frac_bits=kept)
     if ops.is_checked:  # whose openings do not rescale
         x = ops.normalise_scale(x)
         spec = ops.number(x, "saturating")
-    drop = max(0, spec.frac_bits - ops.frac_bits)
-    return ops.apply(ops.make("saturate", ops.frac_bits, SATURATED, STEP, drop), ops.ready(x))
+    drop = max(0, spec.frac_bits - kept)
+    return ops.apply(ops.make("saturate", kept, SATURATED, STEP, drop), ops.ready(x))
 
 
 def _levels(ops: RescalingVerbs[V], x: V, seen: Tensor | Told) -> V:
@@ -164,6 +174,7 @@ def _close_above(ops: RescalingVerbs[V], levels: V) -> V:
     """Give a whole number of at most two above the largest element that is seen, and not below."""
     side = ops.shape(levels)[-1] // 2
     above = ops.shift(ops.sum(levels, dim=-1), -float(side))
+    above = ops.restate(above, bound=float(side))  # it is a count of 2·side less the half
     return ops.reshape(above, (*ops.shape(above), 1))
 
 

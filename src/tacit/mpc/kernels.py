@@ -10,7 +10,7 @@ from tacit.mpc.additive2 import layout, local, public
 from tacit.mpc.additive2.coded import MultiplyCoded
 from tacit.mpc.additive2.compare import IsPositive
 from tacit.mpc.additive2.counts import CountReaching
-from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
+from tacit.mpc.additive2.curves import curve_of, decay_curve, powers_of_two, smooth
 from tacit.mpc.additive2.fused import FusedTruncateCompare
 from tacit.mpc.additive2.logspaced import DECLINES, decline_curve
 from tacit.mpc.additive2.opening import FromOpening
@@ -96,6 +96,11 @@ def _function_of_many(name: str, frac_bits: int, bound: float) -> Piecewise:
 
 
 @cache
+def _decay(frac_bits: int, bound: float) -> Piecewise:
+    return Piecewise("exp", (decay_curve(frac_bits, bound),))
+
+
+@cache
 def _flagged(name: str, frac_bits: int, bound: float, drop: int, gain: float) -> Piecewise:
     """Make a function with a pole, and beside it 1 where its argument is too small for it."""
     curve = decline_curve(name, frac_bits, bound, gain)
@@ -145,6 +150,7 @@ def sealed_kernels() -> dict[str, Callable[..., Any]]:
         "elementwise_many": _function_of_many,
         "flagged": _flagged,
         "count_reaching": CountReaching,
+        "decay": _decay,
         "exponents": _sealed_exponents,
         "deferred": DeferToReceiver,
         "is_positive": IsPositive,

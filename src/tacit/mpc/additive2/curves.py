@@ -186,6 +186,13 @@ def curve_of(
     return cut_outline(outline, frac_bits, bound, largest, value_bits)
 
 
+@cache
+def decay_curve(frac_bits: int, bound: float) -> Curve:
+    """Cut exp of numbers of at most zero on a grid; what lies just above zero is more than one."""
+    outline = replace(OUTLINES["exp"], degree=3, is_smooth=True)
+    return cut_outline(outline, frac_bits, bound, 1.5, 4 * frac_bits)
+
+
 def cut_outline(
     outline: Outline, frac_bits: int, bound: float, largest: float, value_bits: int
 ) -> Curve:
