@@ -7,11 +7,11 @@ from typing import Generic, Literal, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
-from tacit import ring
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.rotary import turns, visible
 from tacit.llm.sealed.bounds import FRAC_BITS, stream_bits, weight_shapes
+from tacit.llm.sealed.choosing import adjusted, drawn
 from tacit.llm.sealed.passes import Pass
+from tacit.llm.sealed.told import swap, told_words
 from tacit.mpc import Told
 from tacit.mpc.functions_norms import Watch
 from tacit.mpc.ops import ProtocolOps
@@ -25,10 +25,6 @@ and slopes, one that the dealer's noise has drawn, or all scores."""
 
 STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""
-NOISE_BOUND = 64.0
-HOTTEST = 2.0
-"""The highest temperature; noise is at most 64 with it."""
-PENALTY_BOUND = 8.0
 
 
 class NormFacts(TypedDict, Generic[V]):
@@ -107,26 +103,8 @@ class Passing:
         return {"hot": hot}
 
     def told(self, step: Pass, slots: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the public words of a pass: what its rows turn by, and which keys they see.
-
-        ``slots`` says where in the text the token of each key stands, if some are void (-1).
-        """
-        a, words = self.architecture, dict[str, Tensor]()
-        _, signs = _swap(a)
-        held = torch.arange(step.past + step.rows) if slots is None else slots
-        rows = step.places() - step.read
-        for window, layer in {a.window_of(i): i for i in range(a.layers)}.items():
-            seen = sight(a, step, layer)[rows][:, held.clamp(min=0)] & (held >= 0)
-            shown = torch.zeros(step.rows, step.room, dtype=torch.int64)
-            shown[:, : seen.shape[1]] = seen
-            words[f"seen.{window}"] = shown.repeat(a.heads // a.kv_heads, 1)
-            if a.positions == "learned":
-                continue
-            where = {"start": step.read, "count": step.rows - step.pads, "prompt": step.prompt}
-            cos, sin = (one[rows] for one in turns(a, **where, window=window))
-            words[f"cos.{window}"] = ring.encode(cos.double(), frac_bits=FRAC_BITS)
-            words[f"sin.{window}"] = ring.encode(sin.double() * signs, frac_bits=FRAC_BITS)
-        return words
+        """Return the public words of a pass; see `told_words`."""
+        return told_words(self.architecture, step, slots)
 
     def _weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
         """Take the weights: those of products as they were opened in the session's first pass."""
@@ -265,7 +243,7 @@ class Passing:
         a, window = self.architecture, self.architecture.window_of(i)
         if a.positions == "learned":
             return both
-        places, _ = _swap(a)
+        places, _ = swap(a)
         cos, sin = (
             Told(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
             for name in ("cos", "sin")
@@ -347,32 +325,16 @@ class Passing:
             return ops.open(
                 scores, to=(self.user,), what="scores of every token", why="it chooses the next"
             )
-        choose = self._drawn if self.reveal == "sample" else self._adjusted
-        best = ops.argmax(choose(ops, scores), dim=-1)
+        if self.reveal == "sample":
+            scores = self._drawn(ops, scores)
+        else:
+            scores = adjusted(ops, scores, user=self.user)
+        best = ops.argmax(scores, dim=-1)
         return ops.open(best, to=(self.user,), what="the next token", why="it is the answer")
 
-    def _adjusted(self, ops: ProtocolOps[V], scores: V) -> V:
-        """Scale negative and positive scores apart and add noise, all of it the user's secret.
-
-        With noise of Gumbel's distribution times a temperature, the largest of the sums is a draw
-        from the softmax at that temperature.
-        """
-        vocab = self.architecture.vocab
-        slopes = ops.input("slopes", owner=self.user, shape=(2, vocab), bound=PENALTY_BOUND)
-        noise = ops.input("noise", owner=self.user, shape=(1, vocab), bound=NOISE_BOUND)
-        both = ops.concatenate((scores, ops.relu(scores)), dim=0)
-        scaled = ops.reshape(ops.sum(ops.mul(both, slopes), dim=0), (1, vocab))
-        return ops.normalise_scale(ops.add(scaled, noise))
-
     def _drawn(self, ops: ProtocolOps[V], scores: V) -> V:
-        """Add the dealer's noise at the user's temperature, and nothing else of the user's."""
-        shape, bound = (1, self.architecture.vocab), NOISE_BOUND / HOTTEST
-        if self.is_dealt:
-            noise = ops.resume("noise", shape=shape, bound=bound)
-        else:
-            noise = ops.input("noise", owner=self.dealer, shape=shape, bound=bound)
-        heat = ops.input("temperature", owner=self.user, shape=(1, 1), bound=HOTTEST)
-        return ops.normalise_scale(ops.add(scores, ops.mul(noise, heat)))
+        dealer = None if self.is_dealt else self.dealer
+        return drawn(ops, scores, user=self.user, dealer=dealer)
 
     def _skip(
         self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, normal: Callable[[], V]
@@ -420,22 +382,8 @@ class Passing:
         return ops.restate(x, bound=bound) if bound < known else x
 
 
-def sight(a: Architecture, step: Pass, layer: int) -> Tensor:
-    """Return which tokens each new one that counts may see in a layer, (new, read + new)."""
-    window, count = a.window_of(layer), step.rows - step.pads
-    return visible(a, start=step.read, count=count, prompt=step.prompt, window=window)
-
-
 def _cut(ops: ProtocolOps[V], joined: V, first: int, last: int, dim: int) -> V:
     """Take some heads out of rows (tokens, all heads), as (1, heads, tokens, dim)."""
     rows = ops.shape(joined)[0]
     part = ops.take(joined, range(first * dim, last * dim), dim=1)
     return ops.transpose(ops.reshape(part, (1, rows, last - first, dim)), 1, 2)
-
-
-def _swap(a: Architecture) -> tuple[list[int], Tensor]:
-    """Return where the partner of each feature of a head is, and the sign of its sine."""
-    kinds = 2 if a.positions == "rotary2d" else 1
-    pairs = torch.arange(a.head_dim).view(kinds, 2, -1)
-    signs = torch.tensor([-1.0, 1.0], dtype=torch.float64).view(1, 2, 1).expand(pairs.shape)
-    return pairs.flip(1).flatten().tolist(), signs.flatten()
