@@ -1,7 +1,7 @@
 """Softmax without a maximum, and averages whose products rescale as they are opened."""
 
 from collections.abc import Callable
-from math import prod
+from math import ceil, log2, prod
 from typing import TypeVar
 
 import torch
@@ -19,6 +19,7 @@ from tacit.mpc.functions import (
 from tacit.mpc.functions_norms import Watch
 from tacit.mpc.primitives import MANY
 from tacit.mpc.rescaling import RescalingVerbs
+from tacit.mpc.share import HEADROOM_BITS
 
 V = TypeVar("V")
 
@@ -26,7 +27,8 @@ REACH = 56.0
 """Scores up to this size get their softmax by counting; larger ones saturate, or have a maximum."""
 SATURATED, STEP = 48.0, 8.0
 _SCORE_BITS = 12
-"""Fraction bits of scores behind exp: with these it is cubic, and compared without a tree."""
+"""Fraction bits of scores in front of exp: so it is cubic, and compared without a tree."""
+_LONGEST_ROW = 1024
 _LOUD = 42
 """A row with a score of this size is counted as saturated; one of 40 never is."""
 
@@ -128,17 +130,19 @@ def _exps_below_level(
 ) -> V:
     """Give exp of scores less a level that none of their row exceeds, and 0 of what is not seen."""
     can_saturate = ops.number(ops.ready(scores), "softmax").bound > REACH
-    is_many = _is_many(ops, scores)
-    scores = saturated(ops, scores, frac_bits=ops.frac_bits if is_many else _SCORE_BITS)
+    # Of many the dealer's bytes cost more than a round does; of long ones the sum needs room.
+    is_cubic = not _is_many(ops, scores) and ops.shape(scores)[-1] <= _LONGEST_ROW
+    scores = saturated(ops, scores, frac_bits=_SCORE_BITS if is_cubic else ops.frac_bits)
     levels = _levels(ops, scores, seen)
     if watch is not None and can_saturate:
         watch.loud.append(_loud(ops, levels))
     below = ops.sub(scores, _close_above(ops, levels))
-    if is_many:  # of which the dealer's bytes cost more than a round does
-        exps = ops.exp(below)
+    if is_cubic:
+        known = ops.number(below, "softmax")
+        value_bits = HEADROOM_BITS - 1 - ceil(log2(known.shape[-1]))
+        exps = ops.apply(ops.make("decay", known.frac_bits, known.bound, value_bits), below)
     else:
-        bound = ops.number(below, "softmax").bound
-        exps = ops.apply(ops.make("decay", _SCORE_BITS, bound), below)
+        exps = ops.exp(below)
     if isinstance(seen, Told):
         return ops.weigh(exps, seen)
     return exps if bool(seen.all()) else ops.weigh(exps, seen.to(torch.float64))

@@ -96,8 +96,8 @@ def _function_of_many(name: str, frac_bits: int, bound: float) -> Piecewise:
 
 
 @cache
-def _decay(frac_bits: int, bound: float) -> Piecewise:
-    return Piecewise("exp", (decay_curve(frac_bits, bound),))
+def _decay(frac_bits: int, bound: float, value_bits: int) -> Piecewise:
+    return Piecewise("exp", (decay_curve(frac_bits, bound, value_bits),))
 
 
 @cache

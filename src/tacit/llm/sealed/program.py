@@ -167,10 +167,7 @@ class Passing:
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
         seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
-        bits = self._stream_bits or 2 * FRAC_BITS
-        # What is divided by is small, where a row sees much: it gets more of the bits.
-        halves = (bits // 2 - 1, bits - bits // 2 + 1)
-        mixed = ops.attention_mixed(scores, seen, values, frac_bits=halves, watch=watch)
+        mixed = ops.attention_mixed(scores, seen, values, frac_bits=self._halves, watch=watch)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
         mixed = ops.reshape(mixed, (rows, a.heads * a.head_dim))
         out = self._into_stream(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
@@ -304,10 +301,8 @@ class Passing:
         if gates:
             gate = self._stated(ops, gates[0], f"{i}.gate")
             curve = ops.elementwise_rescaling("silu" if a.activation == "swiglu" else "gelu", gate)
-            bits, most = self._stream_bits or 2 * FRAC_BITS, self.bounds[f"{i}.active"]
-            active = ops.mul_rescaling(
-                curve, up, bound=most, frac_bits=(bits - bits // 2, bits // 2)
-            )
+            most = self.bounds[f"{i}.active"]
+            active = ops.mul_rescaling(up, curve, bound=most, frac_bits=self._halves)
         else:
             active = ops.elementwise_rescaling("gelu", up)
         out = self._into_stream(ops, w, f"{i}.down", active, bound=self.bounds[f"{i}.fed"])
@@ -370,6 +365,12 @@ class Passing:
         if known.frac_bits > self._stream_bits or known.ring_bits < WORD_BITS:
             x = ops.normalise_scale(x)  # one round more, for products of the whole word
         return self._affine(ops, w, name, x, bound=bound)
+
+    @property
+    def _halves(self) -> tuple[int, int]:
+        """Return the fraction bits of the factors of what goes into the stream."""
+        bits = self._stream_bits or 2 * FRAC_BITS
+        return bits // 2, bits - bits // 2
 
     @property
     def _stream_bits(self) -> int:

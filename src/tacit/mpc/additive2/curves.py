@@ -177,7 +177,8 @@ def curve_of(
         other = CUBES.get(name, outline)
     if room - other.degree * frac_bits >= LEAST_BITS:
         outline = other
-    value_bits = min((outline.degree + 1) * frac_bits, room)
+    # Cubics have wide pieces, and need all bits that there are.
+    value_bits = room if outline.degree > 2 else min((outline.degree + 1) * frac_bits, room)
     if value_bits - outline.degree * frac_bits < LEAST_BITS:
         raise RangeError(
             f"{name} of values up to ±{bound:g} with {frac_bits} fraction bits does not fit a "
@@ -187,10 +188,13 @@ def curve_of(
 
 
 @cache
-def decay_curve(frac_bits: int, bound: float) -> Curve:
-    """Cut exp of numbers of at most zero on a grid; what lies just above zero is more than one."""
+def decay_curve(frac_bits: int, bound: float, value_bits: int) -> Curve:
+    """Cut exp of numbers of at most zero on a grid; what lies just above zero is more than one.
+
+    Values have so many fraction bits.
+    """
     outline = replace(OUTLINES["exp"], degree=3, is_smooth=True)
-    return cut_outline(outline, frac_bits, bound, 1.5, 4 * frac_bits)
+    return cut_outline(outline, frac_bits, bound, 1.25, value_bits)
 
 
 def cut_outline(
