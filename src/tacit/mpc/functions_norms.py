@@ -35,6 +35,21 @@ class Watch(Generic[V]):
     loud: list[V] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Part(Generic[V]):
+    """A part of a product of rows in front of their norm.
+
+    Attributes:
+        value: the part.
+        bound: how large it can be behind the norm.
+        spared_bits: how many fraction bits fewer it may have there.
+    """
+
+    value: V
+    bound: float
+    spared_bits: int = 0
+
+
 def norm_rows(ops: RescalingVerbs[V], x: V, *, eps: float, length: float, centred: bool) -> V:
     """Bring rows that are no longer than ``length`` to a mean square of 1, as cheaply as can be.
 
@@ -85,16 +100,16 @@ def product_behind_norm(
     largest_mean: float,
     centred: bool,
     bound: float,
-    parts: Callable[[V], Sequence[tuple[V, float]]],
+    parts: Callable[[V], Sequence[Part[V]]],
     turns: bool = False,
     watch: Watch[V] | None = None,
 ) -> tuple[list[V], Callable[[], V]]:
     """Multiply the rows that `norm_within` would give with a matrix, a round earlier.
 
     Rows as they are get multiplied while the norm computes by what to scale them, and the product
-    is scaled. In between ``parts`` cuts it, or turns it, into (…, rows, n) by what is linear, and
-    says how large each part can be behind the norm; ``bound`` is that of all of it. If
-    it ``turns``, which takes fraction bits, the product is truncated before, for no round.
+    is scaled. In between ``parts`` cuts it, or turns it, into (…, rows, n) by what is linear;
+    ``bound`` is that of all of it, behind the norm. If it ``turns``, which takes fraction bits, the
+    product is truncated before, for no round.
 
     Returns:
         The parts, with 20 fraction bits more than usual; and what gives the normalised rows, too.
@@ -107,7 +122,7 @@ def product_behind_norm(
             ops, x, eps=eps, largest_mean=largest_mean, centred=centred, watch=watch
         )
         product = ops.matmul_within(normal, matrix, bound=bound)
-        return [one for one, _ in parts(product)], lambda: normal
+        return [one.value for one in parts(product)], lambda: normal
     rows = _rows(ops, x, eps=eps, largest_mean=largest_mean, centred=centred, watch=watch)
     wait = _inverse(ops, rows, watch)
     # While the root is compared and selected, the product is made, and truncated.
@@ -121,10 +136,14 @@ def product_behind_norm(
     if truncated is not None:
         truncated()
         product = ops.rescaled(product, frac_bits=rows.bits)
-    pieces, bits = parts(product), (rows.bits, rows.inverse_bits)
-    kept = (*(rows.bits for _ in pieces), rows.inverse_bits)
-    ops.opened(*(one for one, _ in pieces), inverse, is_exact=True, frac_bits=kept)
-    outs = [ops.mul_rescaling(one, inverse, bound=most, frac_bits=bits) for one, most in pieces]
+    pieces = parts(product)
+    kept = [rows.bits - one.spared_bits for one in pieces]
+    values = [one.value for one in pieces]
+    ops.opened(*values, inverse, is_exact=True, frac_bits=(*kept, rows.inverse_bits))
+    outs = [
+        ops.mul_rescaling(one.value, inverse, bound=one.bound, frac_bits=(bits, rows.inverse_bits))
+        for one, bits in zip(pieces, kept, strict=True)
+    ]
     return outs, lambda: _normal(ops, rows, inverse)
 
 

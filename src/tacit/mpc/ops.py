@@ -164,7 +164,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         largest_mean: float,
         centred: bool,
         bound: float,
-        parts: Callable[[V], Sequence[tuple[V, float]]],
+        parts: Callable[[V], Sequence[functions_norms.Part[V]]],
         turns: bool = False,
         watch: functions_norms.Watch[V] | None = None,
     ) -> tuple[list[V], Callable[[], V]]:

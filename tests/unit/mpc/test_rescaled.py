@@ -7,7 +7,7 @@ from harness import ALICE, BOB, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.functions_attention import saturated
-from tacit.mpc.functions_norms import Watch
+from tacit.mpc.functions_norms import Part, Watch
 
 ULP = 2.0**-16
 GENERATOR = torch.Generator().manual_seed(5)
@@ -256,7 +256,7 @@ def test_a_product_behind_a_norm_is_that_of_normalised_rows(centred, largest, tu
 
         def parts(joined):
             cuts = (range(4), range(4, 10))
-            return [(ops.take(joined, cut, dim=1), 32.0) for cut in cuts]
+            return [Part(ops.take(joined, cut, dim=1), 32.0, len(cut) // 3) for cut in cuts]
 
         row = ops.scale(a, size)
         outs, normal = ops.product_behind_norm(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil, log2
 from typing import Generic, Literal, TypedDict, TypeVar
 
 import torch
@@ -13,7 +14,7 @@ from tacit.llm.sealed.choosing import adjusted, drawn
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.told import swap, told_words
 from tacit.mpc import Told
-from tacit.mpc.functions_norms import Watch
+from tacit.mpc.functions_norms import Part, Watch
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import SPARE_BITS, WORD_BITS, words_of
 
@@ -25,6 +26,8 @@ and slopes, one that the dealer's noise has drawn, or all scores."""
 
 STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""
+_SCORE_BITS, _SPARED_BITS = 9, 4
+"""Scores up to 2^9 leave queries and keys all their bits, one more for each that these spare."""
 
 
 class NormFacts(TypedDict, Generic[V]):
@@ -182,7 +185,7 @@ class Passing:
         name: str,
         x: V,
         watch: Watch[V],
-        parts: Callable[[V], list[tuple[V, float]]],
+        parts: Callable[[V], list[Part[V]]],
     ) -> tuple[list[V], Callable[[], V]]:
         """Return the parts of an affine map of normalised rows, and what gives the rows."""
         layer = norm.split(".")[0]
@@ -198,10 +201,11 @@ class Passing:
         )
         if f"{name}.bias" in w:
             bias = ops.reshape(w[f"{name}.bias"], (1, -1))
-            outs = [ops.add(one, own) for one, (own, _) in zip(outs, parts(bias), strict=True)]
+            both = zip(outs, parts(bias), strict=True)
+            outs = [ops.add(one, own.value) for one, own in both]
         return outs, normal
 
-    def _heads(self, ops: ProtocolOps[V], step: Pass, i: int, joined: V) -> list[tuple[V, float]]:
+    def _heads(self, ops: ProtocolOps[V], step: Pass, i: int, joined: V) -> list[Part[V]]:
         """Cut queries and keys, turned if they have no norm of their own, and values."""
         a, bounds = self.architecture, self.bounds
         both = _cut(ops, joined, 0, a.heads + a.kv_heads, a.head_dim)
@@ -210,7 +214,9 @@ class Passing:
             both = self._turned(ops, step, i, both)
         # Turning two numbers of at most b gives at most √2 b.
         most = 2 * max(bounds[f"{i}.q"], bounds[f"{i}.k"])
-        return [(both, most), (value, bounds[f"{i}.v"])]
+        spared = max(0, ceil(log2(bounds[f"{i}.scores"])) - _SCORE_BITS)
+        spared = spared if spared <= _SPARED_BITS and not a.has_qk_norm else 0
+        return [Part(both, most, spared), Part(value, bounds[f"{i}.v"])]
 
     def _post_norm(
         self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, part: int, x: V, watch: Watch[V]
@@ -289,11 +295,11 @@ class Passing:
         a = self.architecture
         kinds = ("gate", "up") if a.has_gate else ("up",)
 
-        def parts(joined: V) -> list[tuple[V, float]]:
+        def parts(joined: V) -> list[Part[V]]:
             cuts = (range(at * a.ffn, (at + 1) * a.ffn) for at in range(len(kinds)))
-            both = zip(kinds, cuts, strict=True)
             return [
-                (ops.take(joined, cut, dim=1), self.bounds[f"{i}.{kind}"]) for kind, cut in both
+                Part(ops.take(joined, cut, dim=1), self.bounds[f"{i}.{kind}"])
+                for kind, cut in zip(kinds, cuts, strict=True)
             ]
 
         (*gates, up), normal = self._behind_norm(ops, w, f"{i}.norm2", f"{i}.up", x, watch, parts)
