@@ -222,12 +222,12 @@ def _inverse(ops: RescalingVerbs[V], rows: _Rows[V], watch: Watch[V] | None) -> 
         return lambda: ops.reshape(ops.scale(wait(), 2.0**-down), (*shape, 1))
     both = ops.begin_flagged("rsqrt", mean, bound=bound, gain=gain)
 
-    def finish() -> V:
+    def complete() -> V:
         inverse, short = both()
         watch.short.append(ops.reshape(short, (prod(shape),)))
         return ops.reshape(ops.scale(inverse, 2.0**-down), (*shape, 1))
 
-    return finish
+    return complete
 
 
 def _normal(ops: RescalingVerbs[V], rows: _Rows[V], inverse: V) -> V:

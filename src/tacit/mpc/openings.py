@@ -271,13 +271,13 @@ class MaskedOpenings(ABC, Generic[V]):
             parts = tuple(missing.values())
             wait = self.open_masked(parts, owners, "online", rescalings, is_posted=is_posted)
 
-        def finish() -> list[V]:
+        def complete() -> list[V]:
             if missing:
                 for (at, one), opening in zip(missing.items(), wait(), strict=True):
                     self.notes.put(one, keys[at], opening)
             return [self._opening(one, keys[id(one)]) for one in values]
 
-        return finish
+        return complete
 
     def cache_openings(self, *values: V) -> None:
         """Open weights under masks, before any query, so that no later product has to.

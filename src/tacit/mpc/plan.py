@@ -132,12 +132,12 @@ class PlanOps(ProtocolOps[AnySpec]):
         first, *rest = kernel.declare(self._roles, *operands).rounds
         out, mark = self._write(kernel, operands, posted=first), self._flushed
 
-        def finish() -> AnySpec:
+        def complete() -> AnySpec:
             self._collect(mark, tuple(rest))
             assert out is not None  # noqa: S101 - kernels have results
             return copy(out)
 
-        return finish
+        return complete
 
     def input(
         self,
@@ -207,11 +207,11 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._write(step, values)
         mark = self._flushed
 
-        def finish() -> tuple[AnySpec, ...]:
+        def complete() -> tuple[AnySpec, ...]:
             self._collect(mark)
             return outs
 
-        return finish
+        return complete
 
     def _collect(self, mark: int, rounds: tuple[Round, ...] = ()) -> None:
         """Write down that what was posted at a mark is waited for, and what is sent then.

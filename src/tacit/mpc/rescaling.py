@@ -130,11 +130,11 @@ class RescalingVerbs(Primitives[V], ABC):
         x, drop, most = self._as_it_is(name, x, bound)
         wait = self._begun(self.make("flagged", name, self.frac_bits, most, drop, gain), x)
 
-        def finish() -> tuple[V, V]:
+        def complete() -> tuple[V, V]:
             both = wait()
             return self.part(both, 0), self.restate(self.part(both, 1), bound=1.0)
 
-        return finish
+        return complete
 
     def _begun(self, kernel: Kernel, x: V) -> Callable[[], V]:
         if self.rescales_openings and isinstance(kernel, Piecewise):

@@ -170,7 +170,7 @@ class Passing:
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
         seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
-        mixed = ops.attention_mixed(scores, seen, values, frac_bits=self._halves, watch=watch)
+        mixed = ops.attention_mixed(scores, seen, values, frac_bits=self._factor_bits, watch=watch)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
         mixed = ops.reshape(mixed, (rows, a.heads * a.head_dim))
         out = self._into_stream(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
@@ -308,7 +308,7 @@ class Passing:
             gate = self._stated(ops, gates[0], f"{i}.gate")
             curve = ops.elementwise_rescaling("silu" if a.activation == "swiglu" else "gelu", gate)
             most = self.bounds[f"{i}.active"]
-            active = ops.mul_rescaling(up, curve, bound=most, frac_bits=self._halves)
+            active = ops.mul_rescaling(up, curve, bound=most, frac_bits=self._factor_bits)
         else:
             active = ops.elementwise_rescaling("gelu", up)
         out = self._into_stream(ops, w, f"{i}.down", active, bound=self.bounds[f"{i}.fed"])
@@ -373,7 +373,7 @@ class Passing:
         return self._affine(ops, w, name, x, bound=bound)
 
     @property
-    def _halves(self) -> tuple[int, int]:
+    def _factor_bits(self) -> tuple[int, int]:
         """Return the fraction bits of the factors of what goes into the stream."""
         bits = self._stream_bits or 2 * FRAC_BITS
         return bits // 2, bits - bits // 2

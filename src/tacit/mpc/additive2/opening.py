@@ -158,7 +158,7 @@ class OpenMasked:
         ]
         outs = self.outs(channel.step, *specs)
 
-        def finish() -> tuple[MaskedOpening, ...]:
+        def complete() -> tuple[MaskedOpening, ...]:
             received = iter(_receive(channel, wanted, is_posted=self.is_posted))
             opened = [
                 _sum(own, None if owner == me else next(received).view(spec.shape))
@@ -167,7 +167,7 @@ class OpenMasked:
             parts = zip(opened, material, clear, outs, strict=True)
             return tuple(_put_together(*one) for one in parts)
 
-        return finish
+        return complete
 
 
 def _opening(spec: Spec, mask: Mask, how: Rescaling | None) -> OpeningSpec:
