@@ -208,7 +208,8 @@ class PlanOps(ProtocolOps[AnySpec]):
         mark = self._flushed
 
         def complete() -> tuple[AnySpec, ...]:
-            self._collect(mark)
+            if is_posted:
+                self._collect(mark)
             return outs
 
         return complete
@@ -218,7 +219,7 @@ class PlanOps(ProtocolOps[AnySpec]):
 
         If nothing was sent since, what was posted is a round of its own.
         """
-        if mark == self._flushed:
+        if mark == self._flushed and self._posted:
             self._sent[-1].append(("online", self._with_posted(((),))))
         self._sent[-1].append(("online", self._with_posted(rounds)))
 
