@@ -48,13 +48,15 @@ class Roles:
 class Declaration:
     """What one use of a kernel gives, needs from the dealer, sends and shows to whom.
 
-    ``rounds`` are online; ``offline`` are those of the computing parties that wait for no query.
+    ``rounds`` are online; ``offline`` are those of the computing parties that wait for no query;
+    ``posted`` is sent, online, but not waited for before the next of the rounds.
     """
 
     out: AnySpec | None
     needs: tuple[Need, ...] = ()
     rounds: tuple[Round, ...] = ()
     offline: tuple[Round, ...] = ()
+    posted: Round = ()
     leaks: tuple[Leak, ...] = ()
 
 
@@ -140,6 +142,15 @@ class Channel:
         """Receive what was sent before the step was reached."""
         return self.session.recv(sender, self._early, shape, dtype=dtype).to(self.device)
 
+    def post(self, to: str, values: Tensor) -> None:
+        """Send what is waited for later, behind other steps; once per step and receiver."""
+        self.session.send(to, posted_tag(self._run, self.step), in_host_memory(values))
+
+    def collect(self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype) -> Tensor:
+        """Receive what was posted."""
+        words = self.session.recv(sender, posted_tag(self._run, self.step), shape, dtype=dtype)
+        return words.to(self.device, non_blocking=True)
+
     @property
     def _early(self) -> str:
         # A channel of its own: it may be overtaken, and comes before what earlier steps send.
@@ -156,6 +167,18 @@ class Channel:
         self.send(self.other, narrow.cut(mine.reshape(-1), size))
         theirs = self.recv(self.other, shape, dtype=dtype)
         return narrow.uncut(theirs, size).add_(mine.reshape(-1)).view(mine.shape)
+
+    def post_low(self, mine: Tensor, bits: int) -> Callable[[], Tensor]:
+        """Begin what `exchange_low` does, and return what waits for the other party's words."""
+        size = narrow.size_for(bits)
+        shape, dtype = narrow.wire(mine.numel(), size)
+        self.post(self.other, narrow.cut(mine.reshape(-1), size))
+
+        def wait() -> Tensor:
+            theirs = self.collect(self.other, shape, dtype=dtype)
+            return narrow.uncut(theirs, size).add_(mine.reshape(-1)).view(mine.shape)
+
+        return wait
 
     def exchange_bits(self, mine: Tensor, count: int) -> Tensor:
         """Send packed bits, ``count`` in each row of words, and get the other party's.
@@ -189,6 +212,11 @@ def message_tag(run: int, step: int, number: int) -> str:
     return f"run/{run}.{step}.{number}"
 
 
+def posted_tag(run: int, step: int) -> str:
+    """Return the tag of what a step posts: a channel of its own, as other messages overtake it."""
+    return f"posted.{run}.{step}/0"
+
+
 def in_host_memory(values: Tensor) -> Tensor:
     """Bring words of an accelerator through page-locked memory, which is faster than around it."""
     if values.device.type != "cuda":
@@ -205,6 +233,20 @@ class Kernel(Protocol):
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Compute my share of the result as P0 or P1."""
+        ...
+
+
+class Begun(Protocol):
+    """A kernel whose first message can be sent a while before it is waited for."""
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out, what is needed and what is sent."""
+        ...
+
+    def begin(
+        self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare
+    ) -> Callable[[], AnyShare]:
+        """Post the first message; what comes back waits for it, and does the rest."""
         ...
 
 

@@ -16,10 +16,11 @@ from tacit.mpc.checked.boundary import OpenChecked, TellInput, told_to, whole_ma
 from tacit.mpc.checked.tags import Keys, Tagged
 from tacit.mpc.contract import in_host_memory
 from tacit.mpc.narrow import WORD_BYTES
-from tacit.mpc.plan import Plan, has_corrections
+from tacit.mpc.plan import Plan
 from tacit.mpc.products import MatMul
 from tacit.mpc.randomness import Need, OpeningMask, OpeningTriple, Parts, pack
 from tacit.mpc.share import Mask, SharePair
+from tacit.mpc.sizes import has_corrections
 from tacit.party import Session
 from tacit.ring import Factor, Prg
 

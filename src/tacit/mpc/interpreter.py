@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mpc.contract import Kernel, MpcProtocol
+from tacit.mpc.contract import Begun, Kernel, MpcProtocol
 from tacit.mpc.openings import MaskedOpenings
 from tacit.mpc.share import WORD_BITS, AnySpec, OpeningSpec, Spec
 
@@ -69,6 +69,10 @@ class Interpreter(MaskedOpenings[V], ABC):
     @abstractmethod
     def apply(self, kernel: Kernel, *operands: V) -> V:
         """Plan or run one kernel."""
+
+    @abstractmethod
+    def begin(self, kernel: Begun, *operands: V) -> Callable[[], V]:
+        """Post a kernel's first message; what comes back waits for it, and gives the result."""
 
     @property
     def is_checked(self) -> bool:
@@ -158,12 +162,12 @@ class Interpreter(MaskedOpenings[V], ABC):
         kernel = kernels["elementwise"](spec.deferred, spec.frac_bits, spec.bound)
         return self.apply(kernel, value)
 
-    def truncated(self, value: V) -> V:
-        """Bring a value down to the usual fraction bits, if a product left it with more."""
+    def truncated(self, value: V, *, frac_bits: int | None = None) -> V:
+        """Bring a value down to the usual fraction bits, or to others, if it has more."""
         spec = self.spec(value)
         if not isinstance(spec, Spec):
             return value
-        extra = max(0, spec.frac_bits - self.frac_bits)
+        extra = max(0, spec.frac_bits - (self.frac_bits if frac_bits is None else frac_bits))
         if not extra and spec.ring_bits == WORD_BITS:
             return value
         return self.apply(self.make("truncate", extra), value)

@@ -10,10 +10,11 @@ from tacit.mpc.additive2 import layout, local, public
 from tacit.mpc.additive2.coded import MultiplyCoded
 from tacit.mpc.additive2.compare import IsPositive
 from tacit.mpc.additive2.counts import CountReaching
-from tacit.mpc.additive2.curves import curve_of, powers_of_two, smooth
+from tacit.mpc.additive2.curves import curve_of, decay_curve, powers_of_two, smooth
 from tacit.mpc.additive2.fused import FusedTruncateCompare
 from tacit.mpc.additive2.largest import Largest
 from tacit.mpc.additive2.logspaced import DECLINES, decline_curve
+from tacit.mpc.additive2.opening import FromOpening
 from tacit.mpc.additive2.pieces import curve_of_pieces
 from tacit.mpc.additive2.piecewise import Curve, Piecewise
 from tacit.mpc.additive2.product import Multiply
@@ -59,6 +60,7 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "cumsum": local.CumulativeSum,
     "dropout": layout.Dropout,
     "fill": public.Fill,
+    "from_opening": FromOpening,
     "halve": local.Halve,
     "multiply": Multiply,
     "multiply_coded": MultiplyCoded,
@@ -86,12 +88,17 @@ def _sealed_function(
 ) -> Piecewise:
     if name in DECLINES:
         return Piecewise(name, (decline_curve(name, frac_bits, bound, gain),), drop)
-    return Piecewise(name, (curve_of(name, frac_bits, bound),), drop)
+    return Piecewise(name, (curve_of(name, frac_bits, bound, is_rescaled=drop > 0),), drop)
 
 
 @cache
 def _function_of_many(name: str, frac_bits: int, bound: float) -> Piecewise:
     return Piecewise(name, (curve_of(name, frac_bits, bound, is_many=True),))
+
+
+@cache
+def _decay(frac_bits: int, bound: float, value_bits: int) -> Piecewise:
+    return Piecewise("exp", (decay_curve(frac_bits, bound, value_bits),))
 
 
 @cache
@@ -144,6 +151,7 @@ def sealed_kernels() -> dict[str, Callable[..., Any]]:
         "elementwise_many": _function_of_many,
         "flagged": _flagged,
         "count_reaching": CountReaching,
+        "decay": _decay,
         "exponents": _sealed_exponents,
         "deferred": DeferToReceiver,
         "is_positive": IsPositive,
@@ -159,7 +167,7 @@ def sealed_kernels() -> dict[str, Callable[..., Any]]:
 def checked_kernels() -> dict[str, Callable[..., Any]]:
     """Make the kernels of `sealed` with tags: those that send nothing are wrapped as they are."""
     sealed = {**ARITHMETIC, "deferred": DeferToReceiver}
-    del sealed["multiply_coded"]
+    del sealed["multiply_coded"], sealed["from_opening"]
     kernels = {name: _tagged(one) for name, one in sealed.items()}
 
     def piecewise(kernel: Callable[..., Piecewise]) -> Callable[..., Kernel]:

@@ -24,7 +24,8 @@ from tacit.crypto import derive
 from tacit.errors import DataError, InputError, TacitError
 from tacit.mpc.dealer import step_stream
 from tacit.mpc.narrow import WORD_BYTES
-from tacit.mpc.plan import Plan, correction_bytes, has_corrections
+from tacit.mpc.plan import Plan
+from tacit.mpc.sizes import correction_bytes, has_corrections
 from tacit.mpc.supply import FromDealer
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg

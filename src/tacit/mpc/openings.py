@@ -54,8 +54,10 @@ class MaskedOpenings(ABC, Generic[V]):
         owners: tuple[Party | None, ...],
         phase: Phase,
         rescalings: tuple[Rescaling | None, ...] = (),
-    ) -> tuple[V, ...]:
-        """Open values under masks, and return the openings."""
+        *,
+        is_posted: bool = False,
+    ) -> Callable[[], tuple[V, ...]]:
+        """Open values under masks; what comes back waits for them, and returns the openings."""
 
     @abstractmethod
     def rescaling(
@@ -224,6 +226,29 @@ class MaskedOpenings(ABC, Generic[V]):
 
         Guarantee: that of `OpenMasked`. Cost: 1 round; nothing for what is open already.
         """
+        return self._begin(values, is_exact=is_exact, frac_bits=frac_bits, is_posted=False)()
+
+    def post(
+        self, *values: V, is_exact: bool = False, frac_bits: tuple[int | None, ...] = ()
+    ) -> Callable[[], list[V]]:
+        """Begin what `opened` does, in the round of whatever is sent next.
+
+        Returns:
+            What waits, and is to be called before anything reads these values.
+
+        Guarantee: that of `OpenMasked`. Cost: no round, if another message is waited for between.
+        """
+        posts = not self.is_checked
+        return self._begin(values, is_exact=is_exact, frac_bits=frac_bits, is_posted=posts)
+
+    def _begin(
+        self,
+        values: tuple[V, ...],
+        *,
+        is_exact: bool,
+        frac_bits: tuple[int | None, ...],
+        is_posted: bool,
+    ) -> Callable[[], list[V]]:
         kept = frac_bits or (None,) * len(values)
         hows = {
             id(one): self.rescaling(one, is_exact=is_exact, frac_bits=bits)
@@ -244,10 +269,15 @@ class MaskedOpenings(ABC, Generic[V]):
             if not any(rescalings):
                 rescalings = ()
             parts = tuple(missing.values())
-            outs = self.open_masked(parts, owners, "online", rescalings)
-            for (at, one), opening in zip(missing.items(), outs, strict=True):
-                self.notes.put(one, keys[at], opening)
-        return [self._opening(one, keys[id(one)]) for one in values]
+            wait = self.open_masked(parts, owners, "online", rescalings, is_posted=is_posted)
+
+        def complete() -> list[V]:
+            if missing:
+                for (at, one), opening in zip(missing.items(), wait(), strict=True):
+                    self.notes.put(one, keys[at], opening)
+            return [self._opening(one, keys[id(one)]) for one in values]
+
+        return complete
 
     def cache_openings(self, *values: V) -> None:
         """Open weights under masks, before any query, so that no later product has to.
@@ -278,7 +308,7 @@ class MaskedOpenings(ABC, Generic[V]):
         if not missing:
             return
         owners = tuple(self.notes.get(one, "owner") for one in missing)
-        for one, opening in zip(missing, self.open_masked(missing, owners, phase), strict=True):
+        for one, opening in zip(missing, self.open_masked(missing, owners, phase)(), strict=True):
             self.notes.put(one, "opening", opening)
             name = self.notes.get(one, "name")
             if name is not None and phase == "offline":

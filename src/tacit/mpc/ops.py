@@ -1,7 +1,7 @@
 """ProtocolOps: all verbs of a model, primitives and functions made of them."""
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from torch import Tensor
@@ -12,6 +12,7 @@ from tacit.mpc import (
     functions_curves,
     functions_images,
     functions_losses,
+    functions_norms,
     functions_ordering,
 )
 from tacit.mpc.additive2.public import Told
@@ -118,10 +119,25 @@ class ProtocolOps(RescalingVerbs[V], ABC):
 
     @of_family("softmax")
     def attention(
-        self, scores: V, seen: Tensor | Told, *, watch: functions_attention.Watch[V] | None = None
+        self, scores: V, seen: Tensor | Told, *, watch: functions_norms.Watch[V] | None = None
     ) -> V:
         """Give the softmax along the last dimension over what a public mask lets see."""
         return functions_attention.attention(self, scores, seen, watch)
+
+    @of_family("softmax")
+    def attention_mixed(
+        self,
+        scores: V,
+        seen: Tensor | Told,
+        values: Callable[[], V],
+        *,
+        frac_bits: tuple[int, int],
+        watch: functions_norms.Watch[V] | None = None,
+    ) -> V:
+        """Average values by `attention`, mixed before they are divided where that saves rounds."""
+        return functions_attention.attention_mixed(
+            self, scores, seen, values, frac_bits=frac_bits, watch=watch
+        )
 
     @of_family("norms")
     def norm_within(
@@ -131,17 +147,45 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         eps: float,
         largest_mean: float,
         centred: bool,
-        watch: functions_attention.Watch[V] | None = None,
+        watch: functions_norms.Watch[V] | None = None,
     ) -> V:
         """Normalise rows of a known largest mean square, centred or not."""
-        return functions_attention.norm_within(
+        return functions_norms.norm_within(
             self, x, eps=eps, largest_mean=largest_mean, centred=centred, watch=watch
+        )
+
+    @of_family("norms")
+    def product_behind_norm(
+        self,
+        x: V,
+        matrix: V,
+        *,
+        eps: float,
+        largest_mean: float,
+        centred: bool,
+        bound: float,
+        parts: Callable[[V], Sequence[functions_norms.Part[V]]],
+        turns: bool = False,
+        watch: functions_norms.Watch[V] | None = None,
+    ) -> tuple[list[V], Callable[[], V]]:
+        """Multiply the rows that `norm_within` would give with a matrix, a round earlier."""
+        return functions_norms.product_behind_norm(
+            self,
+            x,
+            matrix,
+            eps=eps,
+            largest_mean=largest_mean,
+            centred=centred,
+            bound=bound,
+            parts=parts,
+            turns=turns,
+            watch=watch,
         )
 
     @of_family("norms")
     def norm_rows(self, x: V, *, eps: float, length: float, centred: bool) -> V:
         """Normalise rows that are known to be no longer than ``length``, centred or not."""
-        return functions_attention.norm_rows(self, x, eps=eps, length=length, centred=centred)
+        return functions_norms.norm_rows(self, x, eps=eps, length=length, centred=centred)
 
     def product_within(self, x: V, y: V, *, bound: float) -> V:
         """Multiply matrices as `matmul_within` does; what comes out can be used for anything."""
@@ -150,9 +194,9 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         return product if is_whole else self.normalise_scale(product)
 
     @of_family("norms")
-    def out_of_range(self, watch: functions_attention.Watch[V]) -> V:
+    def out_of_range(self, watch: functions_norms.Watch[V]) -> V:
         """Count rows that were out of range, and rows of scores that saturated: two numbers."""
-        return functions_attention.out_of_range(self, watch)
+        return functions_norms.out_of_range(self, watch)
 
     def hide(self, x: V, kept: Tensor) -> V:
         """Put a number that a softmax makes zero wherever a public mask is false."""

@@ -5,21 +5,20 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from torch import Tensor
 
-from tacit.errors import ConfigError, InputError
+from tacit.errors import ConfigError
 from tacit.mpc.additive2.coded import OpenCoded
 from tacit.mpc.additive2.opening import OpenMasked
 from tacit.mpc.additive2.rescaled import Rescaling
 from tacit.mpc.additive2.weights import OpenWeight
-from tacit.mpc.boundary import WORD_BYTES, Input, Open, Resume
+from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
 from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
-from tacit.mpc.contract import Declaration, HandsOver, Kernel, MpcProtocol, Roles
+from tacit.mpc.contract import Begun, HandsOver, Kernel, MpcProtocol, Roles
 from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
 from tacit.mpc.interpreter import Scope
 from tacit.mpc.joint.makers import joint_rounds
@@ -27,7 +26,8 @@ from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.randomness import Need
 from tacit.mpc.share import AnySpec, OpeningSpec, Party, Spec, View
-from tacit.party import LARGEST_MESSAGE_BYTES, merge
+from tacit.mpc.sizes import check_rounds, check_sizes, correction_bytes, has_corrections
+from tacit.party import merge
 from tacit.renamed import keyword_renamed
 from tacit.result import Cost, Forecast, Leak, Phase
 
@@ -35,7 +35,9 @@ NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
 """Round-trip milliseconds and Mbit/s of a data centre, a city and a slow line."""
 
 
-AnyStep = Kernel | OpenMasked | OpenCoded | OpenWeight | Input | Open | Resume | Check | Deliver
+AnyStep = (
+    Kernel | Begun | OpenMasked | OpenCoded | OpenWeight | Input | Open | Resume | Check | Deliver
+)
 """What a step of a plan can be: a kernel, or what moves values in and out."""
 
 
@@ -109,6 +111,8 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._handed: list[tuple[int, int]] = []
         self._leaks: list[Leak] = []
         self._is_unchecked = False
+        self._posted: Round = ()
+        self._flushed = 0
 
     def spec(self, value: AnySpec) -> AnySpec:
         """Return the value itself: it is a spec."""
@@ -122,6 +126,18 @@ class PlanOps(ProtocolOps[AnySpec]):
         assert out is not None  # noqa: S101 - only OpenMasked and Open have no result
         # A new object: what is noted about a value is noted by identity.
         return copy(out)
+
+    def begin(self, kernel: Begun, *operands: AnySpec) -> Callable[[], AnySpec]:
+        """Write down a kernel, and its later messages when its result is asked for."""
+        first, *rest = kernel.declare(self._roles, *operands).rounds
+        out, mark = self._write(kernel, operands, posted=first), self._flushed
+
+        def complete() -> AnySpec:
+            self._collect(mark, tuple(rest))
+            assert out is not None  # noqa: S101 - kernels have results
+            return copy(out)
+
+        return complete
 
     def input(
         self,
@@ -181,15 +197,39 @@ class PlanOps(ProtocolOps[AnySpec]):
         owners: tuple[Party | None, ...],
         phase: Phase,
         rescalings: tuple[Rescaling | None, ...] = (),
-    ) -> tuple[AnySpec, ...]:
+        *,
+        is_posted: bool = False,
+    ) -> Callable[[], tuple[AnySpec, ...]]:
         """Write down that values are opened under masks."""
-        if self.is_checked:
-            step: OpenMasked = OpenTagged(owners, phase, rescalings)
-        else:
-            step = OpenMasked(owners, phase, rescalings)
+        kind = OpenTagged if self.is_checked else OpenMasked
+        step = kind(owners, phase, rescalings, is_posted)
         outs = step.outs(len(self._steps), *values)
         self._write(step, values)
-        return outs
+        mark = self._flushed
+
+        def complete() -> tuple[AnySpec, ...]:
+            if is_posted:
+                self._collect(mark)
+            return outs
+
+        return complete
+
+    def _collect(self, mark: int, rounds: tuple[Round, ...] = ()) -> None:
+        """Write down that what was posted at a mark is waited for, and what is sent then.
+
+        If nothing was sent since, what was posted is a round of its own.
+        """
+        if mark == self._flushed and self._posted:
+            self._sent[-1].append(("online", self._with_posted(((),))))
+        self._sent[-1].append(("online", self._with_posted(rounds)))
+
+    def _with_posted(self, rounds: tuple[Round, ...]) -> tuple[Round, ...]:
+        """Let what was posted travel with the first of these rounds."""
+        if not rounds or not self._posted:
+            return rounds
+        first, self._posted = (*self._posted, *rounds[0]), ()
+        self._flushed += 1
+        return (first, *rounds[1:])
 
     def laid_out(self, opening: AnySpec, view: View, shape: tuple[int, ...]) -> AnySpec:
         """Describe a masked opening in another layout."""
@@ -257,16 +297,20 @@ class PlanOps(ProtocolOps[AnySpec]):
             self._write(Check(), ())
             self._is_unchecked = False
 
-    def _write(self, kernel: AnyStep, operands: tuple[AnySpec, ...]) -> AnySpec | None:
+    def _write(
+        self, kernel: AnyStep, operands: tuple[AnySpec, ...], *, posted: Round = ()
+    ) -> AnySpec | None:
         declared = kernel.declare(self._roles, *operands)
-        _check_sizes(kernel, declared)
+        check_sizes(kernel, declared)
         self._steps.append(Step(kernel, operands, declared.needs))
         sent: list[tuple[Phase, tuple[Round, ...]]] = []
         if self.protocol.has_dealer and has_corrections(declared.needs):
             size = correction_bytes(declared.needs)
             dealt = Message(self._roles.dealer, self._roles.second, size)
             sent.append(("offline", ((dealt,),)))
-        self._sent.append([*sent, ("online", declared.rounds)])
+        rounds = () if posted else self._with_posted(declared.rounds)
+        self._posted += posted or declared.posted
+        self._sent.append([*sent, ("online", rounds)])
         self._sent[self._sent_at(kernel, operands)].append(("offline", declared.offline))
         self._leaks.extend(declared.leaks)
         self._is_unchecked |= bool(declared.rounds or declared.offline)
@@ -287,7 +331,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         tally = Tally()
         if not self.protocol.has_dealer:
             needs = [need for step in self._steps for need in step.needs]
-            tally.add(_checked_rounds(joint_rounds(needs, self._roles)), "offline")
+            tally.add(check_rounds(joint_rounds(needs, self._roles)), "offline")
         for sent in self._sent:
             for phase, rounds in sent:
                 tally.add(rounds, phase)
@@ -320,38 +364,6 @@ def cost_in_a_row(plans: Iterable[Plan], *, before: Iterable[Round] = ()) -> Cos
         for phase, messages in plan.flow:
             tally.add((messages,), phase)
     return tally.cost()
-
-
-def _check_sizes(kernel: AnyStep, declared: Declaration) -> None:
-    """Refuse now what no link would carry later."""
-    rounds = declared.rounds + declared.offline
-    sizes = [message.payload_bytes for round_ in rounds for message in round_]
-    _check_size(type(kernel).__name__, max([*sizes, correction_bytes(declared.needs)]))
-
-
-def _checked_rounds(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
-    """Refuse what two parties could not send each other to prepare."""
-    sizes = [message.payload_bytes for round_ in rounds for message in round_]
-    _check_size("preparing without a dealer", max(sizes, default=0))
-    return rounds
-
-
-def _check_size(what: str, largest: int) -> None:
-    if largest > LARGEST_MESSAGE_BYTES:
-        raise InputError(
-            f"{what} would send a message of {largest} bytes, more than the "
-            f"{LARGEST_MESSAGE_BYTES} that a link carries; work on fewer rows at a time"
-        )
-
-
-def correction_bytes(needs: tuple[Need, ...]) -> int:
-    """Return the size of the dealer's message for one step."""
-    return WORD_BYTES * sum(prod(shape) for need in needs for shape in need.correction_shapes())
-
-
-def has_corrections(needs: tuple[Need, ...]) -> bool:
-    """Tell whether the dealer sends anything for a step."""
-    return any(need.correction_shapes() for need in needs)
 
 
 def owner_role(roles: Roles, owner: str) -> Party | None:

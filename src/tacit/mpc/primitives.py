@@ -153,12 +153,12 @@ class Primitives(Interpreter[V], ABC):
         kernel = self.make("windows", size, stride, padding, edge_is_least)
         return self.apply(kernel, self.ready(x))
 
-    def weigh(self, x: V, factors: Tensor | Public | Told) -> V:
-        """Multiply by a public tensor, broadcasting."""
+    def weigh(self, x: V, factors: Tensor | Public | Told, *, truncates: bool = True) -> V:
+        """Multiply by a public tensor, broadcasting; what is too precise is truncated before."""
         public = factors
         if isinstance(public, Tensor):
             public = Public.of(public, frac_bits=self.frac_bits)
-        x = self.normalise_scale(x) if public.frac_bits else self.ready(x)
+        x = self.normalise_scale(x) if public.frac_bits and truncates else self.ready(x)
         return self.apply(self.make("weigh", public), x)
 
     def project(self, x: V, matrix: Tensor) -> V:

@@ -18,7 +18,7 @@ from tacit.errors import TacitError
 from tacit.mpc import tables
 from tacit.mpc.boundary import Input, Open, openable, reveal
 from tacit.mpc.cache import OpeningCache
-from tacit.mpc.contract import Channel, in_host_memory, message_tag
+from tacit.mpc.contract import Channel, in_host_memory, message_tag, posted_tag
 from tacit.mpc.plan import Plan
 from tacit.mpc.randomness import Parts
 from tacit.mpc.secret_ops import SecretOps
@@ -28,6 +28,8 @@ from tacit.party import Session
 from tacit.result import Phase
 
 R = TypeVar("R")
+Tag = Callable[[int], str]
+"""Gives the tag of a message in a run."""
 Key = tuple[Any, ...]
 """Names a vector of a run: ("input", step), ("told", name), or step, need and part of material."""
 
@@ -96,7 +98,7 @@ class Recording(Generic[R]):
         self._set: int | None = None
         self._run = -1
         self._acts: list[Callable[[int], object]] = []
-        self._unsent: list[tuple[str, int, int, Tensor, Phase]] = []
+        self._unsent: list[tuple[str, Tag, Tensor, Phase]] = []
         self._tables: list[Tensor] = []
         self._result: R | None = None
 
@@ -144,21 +146,15 @@ class Recording(Generic[R]):
             self._tape.wait()
         return self._result
 
-    def send(self, to: str, step: int, number: int, words: Tensor, phase: Phase) -> None:
+    def send(self, to: str, tag: Tag, words: Tensor, phase: Phase) -> None:
         """Note that a message leaves here; it is sent before anything is waited for."""
-        self._unsent.append((to, step, number, words, phase))
+        self._unsent.append((to, tag, words, phase))
 
-    def recv(
-        self, sender: str, step: int, number: int, shape: tuple[int, ...], dtype: torch.dtype
-    ) -> Tensor:
+    def recv(self, sender: str, tag: Tag, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Take a message, in memory where later runs have theirs."""
         self._flush()
         inbox = torch.empty(shape, dtype=dtype, device=self.device)
-        self._do(
-            lambda run: inbox.copy_(
-                self.session.recv(sender, message_tag(run, step, number), shape, dtype=dtype)
-            )
-        )
+        self._do(lambda run: inbox.copy_(self.session.recv(sender, tag(run), shape, dtype=dtype)))
         self._tape.begin()
         return inbox
 
@@ -232,15 +228,14 @@ class Recording(Generic[R]):
         self._acts.append(act)
         act(self._run)
 
-    def _send(self, run: int, messages: list[tuple[str, int, int, Tensor, Phase]]) -> None:
+    def _send(self, run: int, messages: list[tuple[str, Tag, Tensor, Phase]]) -> None:
         # What is sent must not change any more, and this memory is written in every run. Every copy
         # is waited for: torch would note one that is under way on a stream that may be recording.
         hosts = [
-            in_host_memory(words) if words.is_cuda else words.clone()
-            for _, _, _, words, _ in messages
+            in_host_memory(words) if words.is_cuda else words.clone() for _, _, words, _ in messages
         ]
-        for (to, step, number, _, phase), host in zip(messages, hosts, strict=True):
-            self.session.send(to, message_tag(run, step, number), host, phase=phase)
+        for (to, tag, _, phase), host in zip(messages, hosts, strict=True):
+            self.session.send(to, tag(run), host, phase=phase)
 
 
 class RecordingOps(SecretOps):
@@ -311,14 +306,25 @@ class RecordingChannel(Channel):
 
     def send(self, to: str, values: Tensor, *, phase: Phase = "online") -> None:
         """Send words that belong to this step."""
-        self._recording.send(to, self.step, self._number("to", to), values, phase)
+        number = self._number("to", to)
+        self._recording.send(to, lambda run: message_tag(run, self.step, number), values, phase)
 
     def recv(
         self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype = torch.int64
     ) -> Tensor:
         """Receive the sender's next message of this step."""
         number = self._number("from", sender)
-        return self._recording.recv(sender, self.step, number, shape, dtype)
+        return self._recording.recv(
+            sender, lambda run: message_tag(run, self.step, number), shape, dtype
+        )
+
+    def post(self, to: str, values: Tensor) -> None:
+        """Send what is waited for later."""
+        self._recording.send(to, lambda run: posted_tag(run, self.step), values, "online")
+
+    def collect(self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype) -> Tensor:
+        """Receive what was posted."""
+        return self._recording.recv(sender, lambda run: posted_tag(run, self.step), shape, dtype)
 
     def _number(self, way: str, peer: str) -> int:
         self._counts[way, peer] += 1

@@ -1,11 +1,15 @@
 """Verbs that rescale their operands in the round that opens them."""
 
 from abc import ABC
+from collections.abc import Callable
 from typing import TypeVar
 
+from tacit.mpc.additive2.curves import CUT_FOR_MANY, argument_bits
 from tacit.mpc.additive2.fused import truncated_spec
+from tacit.mpc.additive2.piecewise import Piecewise
 from tacit.mpc.additive2.rescaled import Rescaling
-from tacit.mpc.primitives import Primitives
+from tacit.mpc.contract import Kernel
+from tacit.mpc.primitives import MANY, Primitives
 from tacit.mpc.products import Elementwise, MatMul
 from tacit.mpc.share import SPARE_BITS, WORD_BITS, OpeningSpec, Spec, words_of
 
@@ -49,6 +53,21 @@ class RescalingVerbs(Primitives[V], ABC):
         left, right = self.opened(x, y, is_exact=True, frac_bits=frac_bits)
         return self.apply(self.make("multiply", Elementwise(), bound), left, right)
 
+    def rescaled(self, x: V, *, frac_bits: int | None = None) -> V:
+        """Give a number without the fraction bits that its opening drops, as a whole word.
+
+        Where it is opened with this precision anyway, it is truncated so for nothing.
+
+        Guarantee: that of `OpenMasked`. Error: up to one and a half units in the last place. Cost:
+        1 round, and nothing for what is open already.
+        """
+        if not self.rescales_openings:
+            return self.normalise_scale(x)
+        if self.rescaling(x, is_exact=True, frac_bits=frac_bits) is None:
+            return x
+        (opening,) = self.opened(x, is_exact=True, frac_bits=(frac_bits,))
+        return self.once(opening, "share", lambda: self.apply(self.make("from_opening"), opening))
+
     def matmul_within(self, x: V, y: V, *, bound: float) -> V:
         """Multiply matrices whose product is known to be at most ``bound``.
 
@@ -84,26 +103,49 @@ class RescalingVerbs(Primitives[V], ABC):
         What is too precise, or of a smaller ring, is rescaled by the opening that the function
         takes anyway. A ``bound`` of the argument may be known.
         """
-        if self.has("rowwise"):
-            return self.scale(self.elementwise(name, x), gain)
+        return self.begin_rescaling(name, x, bound=bound, gain=gain)()
+
+    def begin_rescaling(
+        self, name: str, x: V, *, bound: float | None = None, gain: float = 1.0
+    ) -> Callable[[], V]:
+        """Begin what `elementwise_rescaling` does, in the round of whatever is sent next."""
+        is_many = self.number(x, name).elements > MANY and name in CUT_FOR_MANY
+        if self.has("rowwise") or is_many:
+            applied = self.scale(self.elementwise(name, x), gain)
+            return lambda: applied
         if not self.rescales_openings:
             x = self.normalise_scale(x)
         x, drop, most = self._as_it_is(name, x, bound)
-        return self.apply(self.make("elementwise", name, self.frac_bits, most, drop, gain), x)
+        kept = argument_bits(name, self.frac_bits, most) if drop else self.frac_bits
+        drop += self.frac_bits - kept
+        return self._begun(self.make("elementwise", name, kept, most, drop, gain), x)
 
-    def flagged_rescaling(self, name: str, x: V, *, bound: float, gain: float = 1.0) -> tuple[V, V]:
-        """Do as `elementwise_rescaling`; beside it give 1 where x is too small, and 0 elsewhere.
+    def begin_flagged(
+        self, name: str, x: V, *, bound: float, gain: float = 1.0
+    ) -> Callable[[], tuple[V, V]]:
+        """Do as `begin_rescaling`; beside it give 1 where x is too small, and 0 elsewhere.
 
         For functions with a pole, under a protocol that has ``flagged``; what is beside it is a
         whole number. Cost: nothing more.
         """
         x, drop, most = self._as_it_is(name, x, bound)
-        both = self.apply(self.make("flagged", name, self.frac_bits, most, drop, gain), x)
-        value, flag = self.part(both, 0), self.part(both, 1)
-        # The unit in the last place is read as a one: nothing is to be truncated.
-        bits = self.number(flag, name).frac_bits
-        whole = self.apply(self.make("scale", 2.0**bits, -bits), flag)
-        return value, self.restate(whole, bound=1.0)
+        wait = self._begun(self.make("flagged", name, self.frac_bits, most, drop, gain), x)
+
+        def complete() -> tuple[V, V]:
+            both = wait()
+            value, flag = self.part(both, 0), self.part(both, 1)
+            # The unit in the last place is read as a one: nothing is to be truncated.
+            bits = self.number(flag, name).frac_bits
+            whole = self.apply(self.make("scale", 2.0**bits, -bits), flag)
+            return value, self.restate(whole, bound=1.0)
+
+        return complete
+
+    def _begun(self, kernel: Kernel, x: V) -> Callable[[], V]:
+        if self.rescales_openings and isinstance(kernel, Piecewise):
+            return self.begin(kernel, x)
+        applied = self.apply(kernel, x)
+        return lambda: applied
 
     def _as_it_is(self, name: str, x: V, bound: float | None) -> tuple[V, int, float]:
         """Return an argument, how many bits its opening drops, and how large it then can be."""

@@ -23,12 +23,11 @@ from tacit.mpc.offline import Material
 from tacit.mpc.plan import (
     Plan,
     Step,
-    correction_bytes,
-    has_corrections,
 )
 from tacit.mpc.protocols import find_protocol
 from tacit.mpc.secret_ops import Given, SecretOps, made
 from tacit.mpc.share import AnyShare, Share
+from tacit.mpc.sizes import correction_bytes, has_corrections
 from tacit.mpc.supply import FromDealer, Supply
 from tacit.party import Session
 from tacit.renamed import keyword_renamed

@@ -19,7 +19,7 @@ from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.checked.proofs import Proofs
 from tacit.mpc.checked.shares import TaggedShare, tagged
-from tacit.mpc.contract import Channel, HandsOver, Kernel
+from tacit.mpc.contract import Begun, Channel, HandsOver, Kernel
 from tacit.mpc.interpreter import Scope
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
@@ -112,6 +112,11 @@ class SecretOps(ProtocolOps[AnyShare]):
         if channel.step in self._early:
             material += (self._handed.pop(channel.step),)
         return kernel.run(channel, material, *operands)
+
+    def begin(self, kernel: Begun, *operands: AnyShare) -> Callable[[], AnyShare]:
+        """Post the first message of a kernel."""
+        channel = self._next(kernel, operands)
+        return kernel.begin(channel, self._supply.take(channel.step), *operands)
 
     def input(
         self,
@@ -211,16 +216,19 @@ class SecretOps(ProtocolOps[AnyShare]):
         owners: tuple[Party | None, ...],
         phase: Phase,
         rescalings: tuple[Rescaling | None, ...] = (),
-    ) -> tuple[AnyShare, ...]:
+        *,
+        is_posted: bool = False,
+    ) -> Callable[[], tuple[AnyShare, ...]]:
         """Open values under masks."""
-        if self.is_checked:
-            step: OpenMasked = OpenTagged(owners, phase, rescalings)
-        else:
-            step = OpenMasked(owners, phase, rescalings)
+        kind = OpenTagged if self.is_checked else OpenMasked
+        step = kind(owners, phase, rescalings, is_posted)
         channel = self._next(step, values)
         material = self._supply.take(channel.step)
         clear = tuple(self._clear.get(value, "clear") for value in values)
-        return step.run(channel, material, values, clear)
+        if is_posted:
+            return step.begin(channel, material, values, clear)
+        opened = step.run(channel, material, values, clear)
+        return lambda: opened
 
     def laid_out(self, opening: AnyShare, view: View, shape: tuple[int, ...]) -> AnyShare:
         """Lay a masked opening out differently."""

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.mpc.dealer import step_stream
-from tacit.mpc.plan import Plan, has_corrections
+from tacit.mpc.plan import Plan
 from tacit.mpc.randomness import Need, Parts, unpack
+from tacit.mpc.sizes import has_corrections
 from tacit.party import Session
 from tacit.ring import Prg
 

@@ -6,7 +6,8 @@ import torch
 from harness import ALICE, BOB, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.functions_attention import Watch, saturated
+from tacit.mpc.functions_attention import saturated
+from tacit.mpc.functions_norms import Part, Watch
 
 ULP = 2.0**-16
 GENERATOR = torch.Generator().manual_seed(5)
@@ -73,7 +74,7 @@ def test_what_is_cut_is_read_by_few_kernels_and_refused_by_others():
         x = ops.input("x", owner=ALICE, shape=(2, 2), bound=8.0)
         y = ops.input("y", owner=BOB, shape=(2, 2), bound=8.0)
         cut = ops.matmul_within(ops.mul(x, y), ops.mul(y, y), bound=64.0)
-        return ops.scale(cut, 3.0)
+        return ops.cumsum(cut, dim=0)
 
     with pytest.raises(InputError, match="truncate it first"):
         make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
@@ -127,6 +128,40 @@ def test_attention_is_a_softmax_over_what_is_seen(length, is_watched):
     assert (got - wanted).abs().max() < 2e-3
 
 
+@pytest.mark.parametrize("length", [1, 5, 70])
+def test_values_are_mixed_before_they_are_divided(length):
+    x, y = draw(6, 8, size=3.0), draw(length, 8, size=3.0)
+    seen = torch.ones(6, length, dtype=torch.bool)
+    seen[0, 1:] = False
+
+    def mixed(ops, a, b, verb):
+        scores = ops.matmul_within(a, ops.transpose(b, 0, 1), bound=512.0)
+        return verb(scores, ops.scale(b, 1.0))
+
+    def before(ops, a, b):
+        return mixed(
+            ops,
+            a,
+            b,
+            lambda scores, values: ops.attention_mixed(
+                scores, seen, lambda: values, frac_bits=(14, 17), watch=Watch()
+            ),
+        )
+
+    def after(ops, a, b):
+        return mixed(
+            ops,
+            a,
+            b,
+            lambda scores, values: ops.mix(ops.attention(scores, seen, watch=Watch()), values),
+        )
+
+    wanted = (x @ y.T).masked_fill(~seen, -1e9).softmax(-1) @ y
+    (got, rounds), (_, usual) = asked(before, x, y), asked(after, x, y)
+    assert (got - wanted).abs().max() < 6e-3
+    assert rounds == usual
+
+
 @pytest.mark.parametrize("eps", [1e-5, 1e-2, 64.0])
 @pytest.mark.parametrize("size", [1e-4, 1e-2, 1.0])
 def test_rows_that_are_short_beside_eps_do_not_wrap_around(size, eps):
@@ -159,3 +194,80 @@ def test_rows_of_very_different_lengths_are_normalised(centred, largest):
     wanted = rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     assert (got - wanted).abs().max() < 1e-2
     assert rounds == 8
+
+
+def test_what_is_posted_shares_the_round_of_what_is_sent_next():
+    x, y = draw(40, 6, size=8.0), draw(40, 6, size=8.0)
+
+    def program(ops, a, b):
+        product, square = ops.mul(a, b), ops.mul(b, b)
+        wait = ops.post(product, is_exact=True)
+        other = ops.rescaled(square)
+        wait()
+        return ops.mul_whole(ops.rescaled(product), other)
+
+    got, rounds = asked(program, x, y)
+    assert rounds == 5  # a and b, both products, both again, truncation, opening
+    assert (got - (x * y) * (y * y)).abs().max() < (64 + 64) * 2 * ULP
+
+
+def test_what_is_posted_and_waited_for_at_once_is_a_round_of_its_own():
+    x, y = draw(3, 5, size=8.0), draw(3, 5, size=8.0)
+
+    def program(ops, a, b):
+        ops.post(a, b)()
+        return ops.mul(a, b)
+
+    got, rounds = asked(program, x, y)
+    assert rounds == 3
+    assert (got - x * y).abs().max() < 2 * ULP
+
+
+@pytest.mark.parametrize("edge", [8.0, 8.0 - 2.0**-16, 2.0**-16, 0.0])
+def test_an_opening_truncates_what_it_opens(edge):
+    x, y = draw(30, size=8.0), draw(30, size=8.0)
+    x[0], y[0], x[1] = edge, -edge, -edge
+    got, rounds = asked(lambda ops, a, b: ops.rescaled(ops.mul(a, b)), x, y)
+    assert rounds == 3
+    assert (got - x * y).abs().max() < 1.5 * ULP
+
+
+def test_shares_are_taken_of_openings_whose_mask_nobody_knows():
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(2,), bound=8.0)
+        (opening,) = ops.opened(x)
+        return ops.apply(ops.make("from_opening"), opening)
+
+    with pytest.raises(InputError, match="a mask that nobody knows"):
+        make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("largest", [2.0**4, 2.0**16])
+def test_a_product_behind_a_norm_is_that_of_normalised_rows(centred, largest, turns):
+    x = draw(4, 24, size=1.0) * torch.tensor([0.05, 0.3, 1.0, 2.0]).double()[:, None]
+    size, matrix = 0.25 * largest**0.5 / 4, draw(24, 10)
+    normals = []
+
+    def program(ops, a, b):
+        ops.cache_openings(b)
+        facts = {"eps": 1e-5, "largest_mean": largest, "centred": centred}
+
+        def parts(joined):
+            cuts = (range(4), range(4, 10))
+            return [Part(ops.take(joined, cut, dim=1), 32.0, len(cut) // 3) for cut in cuts]
+
+        row = ops.scale(a, size)
+        outs, normal = ops.product_behind_norm(
+            row, b, bound=32.0, parts=parts, turns=turns, **facts
+        )
+        normals.append(ops.shape(normal()))
+        return ops.concatenate(outs, dim=1)
+
+    got, rounds = asked(program, x, matrix, bound=16.0)
+    rows = x * size
+    rows = rows - rows.mean(-1, keepdim=True) if centred else rows
+    wanted = rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt() @ matrix
+    assert (got - wanted).abs().max() < 2e-2
+    assert rounds == 7  # a row, its length, two of the root, the product; truncation, opening

@@ -15,7 +15,7 @@ from torch.nn import functional
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import rotate, turns
 from tacit.llm.sealed.passes import Pass
-from tacit.llm.sealed.program import sight
+from tacit.llm.sealed.told import sight
 
 Equation = Literal["qk", "av"]
 """Products of two masked values: queries with keys, or weights with values."""

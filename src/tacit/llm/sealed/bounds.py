@@ -16,11 +16,15 @@ from torch import Tensor
 from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.folded import has_bias
+from tacit.mpc.share import SPARE_BITS, WORD_BITS
 from tacit.party import Session
 
+FRAC_BITS = 16
 _SLACK = 1.25
 """For the errors of approximated functions, which are within a few per cent."""
 _FURTHEST = 40
+_FEWEST_BITS = 26
+"""Of a product that goes into the stream: with fewer than 13 of each factor rounding would show."""
 _TAG = "sealed bounds"
 
 Shape = tuple[int, ...]
@@ -97,6 +101,30 @@ def place(
         found[f"{i}.norm2"] = _longest(sizes[i], sizes[i + 1])
     found["norm"] = _longest(sizes[-1])
     return {name: 2.0 ** _exponent(_SLACK * found[name]) for name in names(a)}
+
+
+def stream_bits(a: Architecture, bounds: Mapping[str, float]) -> int:
+    """Return how many fraction bits may have what goes through a matrix into the stream; 0 if few.
+
+    It is then opened without a truncation before, and what is cut off below is lost at the top of
+    the product, and so of the stream: the larger that can be, the fewer.
+    """
+    parts = [bounds[f"{i}.{part}"] for i in range(a.layers) for part in ("attended", "fed")]
+    if a.has_post_norm:  # a norm of its own brings it back to whole words
+        most = max(parts)
+    elif a.skips_from_norm:
+        skips = [
+            bounds[f"{i}.skip{j}.{part}"]
+            for i in range(a.layers)
+            for j in (1, 2)
+            for part in ("weight", "bias")
+        ]
+        most = max(parts) + 2 * math.sqrt(a.width) * max(skips)
+    else:
+        most = sum(parts) + bounds["embed"] + bounds.get("positions", 0.0)
+    # The product has twice the usual fraction bits, of which those in front of the cut are 2f.
+    room = WORD_BITS - SPARE_BITS - FRAC_BITS - math.ceil(math.log2(most) + 2.0**-8)
+    return min(room, 2 * FRAC_BITS) if room >= _FEWEST_BITS else 0
 
 
 def publish(session: Session, a: Architecture, bounds: Mapping[str, float]) -> None:

@@ -11,10 +11,12 @@ from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError, FrameError
 from tacit.llm.permuted.seats import Seats
+from tacit.llm.sealed.bounds import FRAC_BITS
+from tacit.llm.sealed.choosing import HOTTEST, NOISE_BOUND
 from tacit.llm.sealed.dealing import NOISE, digest_plans, owner_file, planned
 from tacit.llm.sealed.parties import SealedVault, read_by
 from tacit.llm.sealed.passes import PASS_WORDS, Pass
-from tacit.llm.sealed.program import FRAC_BITS, HOTTEST, NOISE_BOUND, Outcome
+from tacit.llm.sealed.program import Outcome
 from tacit.llm.sealed.recorded import RecordedPasses
 from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
 from tacit.llm.sealed.table import Table, sit_down

@@ -1,20 +1,22 @@
 """A pass through a language model as a program of secret operations."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from math import ceil, log2
+from typing import Generic, Literal, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
-from tacit import ring
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.rotary import turns, visible
-from tacit.llm.sealed.bounds import weight_shapes
+from tacit.llm.sealed.bounds import FRAC_BITS, stream_bits, weight_shapes
+from tacit.llm.sealed.choosing import adjusted, drawn
 from tacit.llm.sealed.passes import Pass
+from tacit.llm.sealed.told import swap, told_words
 from tacit.mpc import Told
-from tacit.mpc.functions_attention import Watch
+from tacit.mpc.functions_norms import Part, Watch
 from tacit.mpc.ops import ProtocolOps
+from tacit.mpc.share import SPARE_BITS, WORD_BITS, words_of
 
 V = TypeVar("V")
 
@@ -22,13 +24,19 @@ Reveal = Literal["token", "sample", "scores"]
 """What the user is shown of the model's answer: the token that is best after the user's own noise
 and slopes, one that the dealer's noise has drawn, or all scores."""
 
-FRAC_BITS = 16
 STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""
-NOISE_BOUND = 64.0
-HOTTEST = 2.0
-"""The highest temperature; noise is at most 64 with it."""
-PENALTY_BOUND = 8.0
+_SCORE_BITS, _SPARED_BITS = 9, 4
+"""Scores up to 2^9 leave queries and keys all their bits, one more for each that these spare."""
+
+
+class NormFacts(TypedDict, Generic[V]):
+    """What a norm is told."""
+
+    eps: float
+    largest_mean: float
+    centred: bool
+    watch: Watch[V]
 
 
 @dataclass(frozen=True)
@@ -100,26 +108,8 @@ class Passing:
         return {"hot": hot}
 
     def told(self, step: Pass, slots: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the public words of a pass: what its rows turn by, and which keys they see.
-
-        ``slots`` says where in the text the token of each key stands, if some are void (-1).
-        """
-        a, words = self.architecture, dict[str, Tensor]()
-        _, signs = _swap(a)
-        held = torch.arange(step.past + step.rows) if slots is None else slots
-        rows = step.places() - step.read
-        for window, layer in {a.window_of(i): i for i in range(a.layers)}.items():
-            seen = sight(a, step, layer)[rows][:, held.clamp(min=0)] & (held >= 0)
-            shown = torch.zeros(step.rows, step.room, dtype=torch.int64)
-            shown[:, : seen.shape[1]] = seen
-            words[f"seen.{window}"] = shown.repeat(a.heads // a.kv_heads, 1)
-            if a.positions == "learned":
-                continue
-            where = {"start": step.read, "count": step.rows - step.pads, "prompt": step.prompt}
-            cos, sin = (one[rows] for one in turns(a, **where, window=window))
-            words[f"cos.{window}"] = ring.encode(cos.double(), frac_bits=FRAC_BITS)
-            words[f"sin.{window}"] = ring.encode(sin.double() * signs, frac_bits=FRAC_BITS)
-        return words
+        """Return the public words of a pass; see `told_words`."""
+        return told_words(self.architecture, step, slots)
 
     def _weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
         """Take the weights: those of products as they were opened in the session's first pass."""
@@ -157,27 +147,78 @@ class Passing:
         Behind the last keys and values nothing is computed if no token is wanted.
         """
         a, rows = self.architecture, step.rows
-        h = self._norm(ops, f"{i}.norm1", x, watch)
-        most = max(self.bounds[f"{i}.{part}"] for part in "qkv")
-        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.qkv", h, bound=most))
-        query, key = self._turned(ops, w, step, i, joined)
-        value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
-        value = ops.restate(value, bound=self.bounds[f"{i}.v"])
+        (both, value), normal = self._behind_norm(
+            ops,
+            w,
+            f"{i}.norm1",
+            f"{i}.qkv",
+            x,
+            watch,
+            lambda joined: self._heads(ops, step, i, joined),
+        )
+        if a.has_qk_norm:
+            both = self._turned(ops, step, i, self._normed_heads(ops, w, i, both))
+        query, key = self._open_for_scores(ops, i, both)
         groups, shared = a.kv_heads, a.heads // a.kv_heads
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
-        keys, values = self._recalled(ops, step, i, (key, value), stacked, resumes=resumes)
+        truncated = ops.post(value, is_exact=True)
+        keys = self._recalled(ops, step, f"{i}.k", key, resumes=resumes)(stacked)
+        truncated()
+        value = self._stated(ops, ops.rescaled(value), f"{i}.v")
+        values = self._recalled(ops, step, f"{i}.v", value, resumes=resumes)
         if i + 1 == a.layers and not step.is_scored:
+            values()
             return key, value, None, None
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
         seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
-        mixed = ops.mix(ops.attention(scores, seen, watch=watch), values)
+        mixed = ops.attention_mixed(scores, seen, values, frac_bits=self._factor_bits, watch=watch)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
-        # A product of the whole word: it goes into the stream.
-        mixed = ops.normalise_scale(ops.reshape(mixed, (rows, a.heads * a.head_dim)))
-        out = self._affine(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
-        skip = self._skip(ops, w, f"{i}.skip1", x, h)
+        mixed = ops.reshape(mixed, (rows, a.heads * a.head_dim))
+        out = self._into_stream(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
+        skip = self._skip(ops, w, f"{i}.skip1", x, normal)
         return key, value, self._post_norm(ops, w, i, 1, out, watch), skip
+
+    def _behind_norm(
+        self,
+        ops: ProtocolOps[V],
+        w: Mapping[str, V],
+        norm: str,
+        name: str,
+        x: V,
+        watch: Watch[V],
+        parts: Callable[[V], list[Part[V]]],
+    ) -> tuple[list[V], Callable[[], V]]:
+        """Return the parts of an affine map of normalised rows, and what gives the rows."""
+        layer = norm.split(".")[0]
+        kinds = ("q", "k", "v") if name.endswith("qkv") else ("up", "gate")
+        most = max(self.bounds.get(f"{layer}.{kind}", 0.0) for kind in kinds)
+        outs, normal = ops.product_behind_norm(
+            x,
+            w[f"{name}.weight"],
+            bound=most,
+            parts=parts,
+            turns=name.endswith("qkv") and self._is_turned_early,
+            **self._norm_facts(norm, watch),
+        )
+        if f"{name}.bias" in w:
+            bias = ops.reshape(w[f"{name}.bias"], (1, -1))
+            both = zip(outs, parts(bias), strict=True)
+            outs = [ops.add(one, own.value) for one, own in both]
+        return outs, normal
+
+    def _heads(self, ops: ProtocolOps[V], step: Pass, i: int, joined: V) -> list[Part[V]]:
+        """Cut queries and keys, turned if they have no norm of their own, and values."""
+        a, bounds = self.architecture, self.bounds
+        both = _cut(ops, joined, 0, a.heads + a.kv_heads, a.head_dim)
+        value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
+        if self._is_turned_early:
+            both = self._turned(ops, step, i, both)
+        # Turning two numbers of at most b gives at most √2 b.
+        most = 2 * max(bounds[f"{i}.q"], bounds[f"{i}.k"])
+        spared = max(0, ceil(log2(bounds[f"{i}.scores"])) - _SCORE_BITS)
+        spared = spared if spared <= _SPARED_BITS and not a.has_qk_norm else 0
+        return [Part(both, most, spared), Part(value, bounds[f"{i}.v"])]
 
     def _post_norm(
         self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, part: int, x: V, watch: Watch[V]
@@ -197,45 +238,55 @@ class Passing:
         parts = (ops.mul(query, w[f"{i}.q_norm.weight"]), ops.mul(key, w[f"{i}.k_norm.weight"]))
         return ops.normalise_scale(ops.concatenate(parts, dim=1))
 
-    def _turned(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, i: int, joined: V
-    ) -> tuple[V, V]:
-        """Return queries and keys, (1, heads, rows, dim) each, turned by their positions."""
+    @property
+    def _is_turned_early(self) -> bool:
+        """Tell whether queries and keys are turned before their row is normalised: it is linear."""
+        return self.architecture.positions != "learned" and not self.architecture.has_qk_norm
+
+    def _turned(self, ops: ProtocolOps[V], step: Pass, i: int, both: V) -> V:
+        """Turn heads (1, heads, rows, dim) by their positions, as they are."""
         a, window = self.architecture, self.architecture.window_of(i)
-        both = _cut(ops, joined, 0, a.heads + a.kv_heads, a.head_dim)
-        if a.has_qk_norm:
-            both = self._normed_heads(ops, w, i, both)
-        if a.positions != "learned":
-            places, _ = _swap(a)
-            cos, sin = (
-                Told(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
-                for name in ("cos", "sin")
-            )
-            swapped = ops.take(both, places, dim=3)
-            both = ops.add(ops.weigh(both, cos), ops.weigh(swapped, sin))
+        if a.positions == "learned":
+            return both
+        places, _ = swap(a)
+        cos, sin = (
+            Told(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
+            for name in ("cos", "sin")
+        )
+        swapped = ops.take(both, places, dim=3)
+        sides = ops.weigh(both, cos, truncates=False), ops.weigh(swapped, sin, truncates=False)
+        return ops.add(*sides)
+
+    def _open_for_scores(self, ops: ProtocolOps[V], i: int, both: V) -> tuple[V, V]:
+        """Return queries and keys that can be opened for their product as they are."""
+        a, known = self.architecture, ops.number(both, "scores")
+        room = WORD_BITS - SPARE_BITS - (known.frac_bits - FRAC_BITS)
+        if words_of(self.bounds[f"{i}.scores"], 2 * FRAC_BITS) >= 1 << room:
+            both = ops.normalise_scale(both)  # one round more, where scores can be large
         query = ops.take(both, range(a.heads), dim=1)
         key = ops.take(both, range(a.heads, a.heads + a.kv_heads), dim=1)
-        # Turning two numbers of at most b gives at most √2 b.
         # Keys get one bound for all positions: kept ones are joined with new ones.
         key = ops.restate(key, bound=2 * self.bounds[f"{i}.k"])
         return self._stated(ops, query, f"{i}.q", 2), key
 
     def _recalled(
-        self,
-        ops: ProtocolOps[V],
-        step: Pass,
-        i: int,
-        new: tuple[V, V],
-        query: V,
-        *,
-        resumes: bool,
-    ) -> list[V]:
-        """Open new keys and values, with the queries, and put them behind those that are open."""
-        fresh = {f"{i}.{kind}": one for kind, one in zip("kv", new, strict=True)}
-        for name in fresh if resumes else ():
-            old = self._resumed(ops, step.past, name, fresh[name])
-            fresh[name] = ops.concatenate((old, fresh[name]), dim=2)
-        return ops.grow(fresh, length=step.room, dim=2, beside=(query,))
+        self, ops: ProtocolOps[V], step: Pass, name: str, new: V, *, resumes: bool
+    ) -> Callable[..., V]:
+        """Begin to open new keys or values; what comes back puts them behind those that are open.
+
+        It waits for them, and opens what it is given in the same round, if nothing came between.
+        """
+        if resumes:
+            old = self._resumed(ops, step.past, name, new)
+            new = ops.concatenate((old, new), dim=2)
+        wait = ops.post(new)
+
+        def join(*beside: V) -> V:
+            ops.opened(*beside)
+            wait()
+            return ops.grow({name: new}, length=step.room, dim=2)[0]
+
+        return join
 
     def _resumed(self, ops: ProtocolOps[V], past: int, name: str, like: V) -> V:
         a, known = self.architecture, ops.number(like, "resuming")
@@ -244,23 +295,27 @@ class Passing:
 
     def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V, watch: Watch[V]) -> V:
         a = self.architecture
-        h = self._norm(ops, f"{i}.norm2", x, watch)
-        parts = ("gate", "up") if a.has_gate else ("up",)
-        most = max(self.bounds[f"{i}.{part}"] for part in parts)
-        joined = ops.normalise_scale(self._affine(ops, w, f"{i}.up", h, bound=most))
-        up = self._stated(ops, ops.take(joined, _last(ops, joined, a.ffn), dim=1), f"{i}.up")
-        if a.has_gate:
-            gate = self._stated(ops, ops.take(joined, range(a.ffn), dim=1), f"{i}.gate")
-            curve = ops.silu if a.activation == "swiglu" else ops.gelu
-            active = ops.mul_rescaling(curve(gate), up, bound=self.bounds[f"{i}.active"])
+        kinds = ("gate", "up") if a.has_gate else ("up",)
+
+        def parts(joined: V) -> list[Part[V]]:
+            cuts = (range(at * a.ffn, (at + 1) * a.ffn) for at in range(len(kinds)))
+            return [
+                Part(ops.take(joined, cut, dim=1), self.bounds[f"{i}.{kind}"])
+                for kind, cut in zip(kinds, cuts, strict=True)
+            ]
+
+        (*gates, up), normal = self._behind_norm(ops, w, f"{i}.norm2", f"{i}.up", x, watch, parts)
+        up = self._stated(ops, up, f"{i}.up")
+        if gates:
+            gate = self._stated(ops, gates[0], f"{i}.gate")
+            curve = ops.elementwise_rescaling("silu" if a.activation == "swiglu" else "gelu", gate)
+            most = self.bounds[f"{i}.active"]
+            active = ops.mul_rescaling(up, curve, bound=most, frac_bits=self._factor_bits)
         else:
-            active = ops.gelu(up)
-        # A product of the whole word: it goes into the stream.
-        active = ops.normalise_scale(active)
-        most = self.bounds[f"{i}.fed"]
-        out = self._affine(ops, w, f"{i}.down", active, bound=most)
+            active = ops.elementwise_rescaling("gelu", up)
+        out = self._into_stream(ops, w, f"{i}.down", active, bound=self.bounds[f"{i}.fed"])
         out = self._post_norm(ops, w, i, 2, out, watch)
-        return ops.add(self._skip(ops, w, f"{i}.skip2", x, h), out)
+        return ops.add(self._skip(ops, w, f"{i}.skip2", x, normal), out)
 
     def _answer(
         self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V, watch: Watch[V]
@@ -272,8 +327,11 @@ class Passing:
         scores = ops.normalise_scale(scores)
         if self.reveal == "scores":
             return scores
-        choose = self._drawn if self.reveal == "sample" else self._adjusted
-        return ops.argmax(choose(ops, scores), dim=-1)
+        if self.reveal == "sample":
+            scores = self._drawn(ops, scores)
+        else:
+            scores = adjusted(ops, scores, user=self.user)
+        return ops.argmax(scores, dim=-1)
 
     def _shown(self, ops: ProtocolOps[V], answer: V) -> Tensor | None:
         what, why = "the next token", "it is the answer"
@@ -281,50 +339,54 @@ class Passing:
             what, why = "scores of every token", "it chooses the next"
         return ops.open(answer, to=(self.user,), what=what, why=why)
 
-    def _adjusted(self, ops: ProtocolOps[V], scores: V) -> V:
-        """Scale negative and positive scores apart and add noise, all of it the user's secret.
-
-        With noise of Gumbel's distribution times a temperature, the largest of the sums is a draw
-        from the softmax at that temperature.
-        """
-        vocab = self.architecture.vocab
-        slopes = ops.input("slopes", owner=self.user, shape=(2, vocab), bound=PENALTY_BOUND)
-        noise = ops.input("noise", owner=self.user, shape=(1, vocab), bound=NOISE_BOUND)
-        both = ops.concatenate((scores, ops.relu(scores)), dim=0)
-        scaled = ops.reshape(ops.sum(ops.mul(both, slopes), dim=0), (1, vocab))
-        return ops.normalise_scale(ops.add(scaled, noise))
-
     def _drawn(self, ops: ProtocolOps[V], scores: V) -> V:
-        """Add the dealer's noise at the user's temperature, and nothing else of the user's."""
-        shape, bound = (1, self.architecture.vocab), NOISE_BOUND / HOTTEST
-        if self.is_dealt:
-            noise = ops.resume("noise", shape=shape, bound=bound)
-        else:
-            noise = ops.input("noise", owner=self.dealer, shape=shape, bound=bound)
-        heat = ops.input("temperature", owner=self.user, shape=(1, 1), bound=HOTTEST)
-        return ops.normalise_scale(ops.add(scores, ops.mul(noise, heat)))
+        dealer = None if self.is_dealt else self.dealer
+        return drawn(ops, scores, user=self.user, dealer=dealer)
 
-    def _skip(self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, h: V) -> V:
+    def _skip(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, normal: Callable[[], V]
+    ) -> V:
         if not self.architecture.skips_from_norm:
             return x
-        return ops.add(ops.mul(h, w[f"{name}.weight"]), w[f"{name}.bias"])
+        return ops.add(ops.mul(normal(), w[f"{name}.weight"]), w[f"{name}.bias"])
 
     def _norm(self, ops: ProtocolOps[V], name: str, x: V, watch: Watch[V]) -> V:
         """Normalise rows, of which the longest of a probe is known."""
+        return ops.norm_within(x, **self._norm_facts(name, watch))
+
+    def _norm_facts(self, name: str, watch: Watch[V]) -> NormFacts[V]:
         a = self.architecture
-        return ops.norm_within(
-            x,
-            eps=a.norm_eps * 4.0**self.gain_bits,
-            largest_mean=self.bounds[name] ** 2,
-            centred=a.norm == "layer",
-            watch=watch,
-        )
+        return {
+            "eps": a.norm_eps * 4.0**self.gain_bits,
+            "largest_mean": self.bounds[name] ** 2,
+            "centred": a.norm == "layer",
+            "watch": watch,
+        }
 
     def _affine(
         self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, *, bound: float
     ) -> V:
         out = ops.matmul_within(x, w[f"{name}.weight"], bound=bound)
         return ops.add(out, w[f"{name}.bias"]) if f"{name}.bias" in w else out
+
+    def _into_stream(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, *, bound: float
+    ) -> V:
+        """Multiply with the matrix whose product is added to the stream."""
+        known = ops.number(x, name)
+        if known.frac_bits > self._stream_bits or known.ring_bits < WORD_BITS:
+            x = ops.normalise_scale(x)  # one round more, for products of the whole word
+        return self._affine(ops, w, name, x, bound=bound)
+
+    @property
+    def _factor_bits(self) -> tuple[int, int]:
+        """Return the fraction bits of the factors of what goes into the stream."""
+        bits = self._stream_bits or 2 * FRAC_BITS
+        return bits // 2, bits - bits // 2
+
+    @property
+    def _stream_bits(self) -> int:
+        return stream_bits(self.architecture, self.bounds)
 
     def _stated(self, ops: ProtocolOps[V], x: V, name: str, factor: float = 1.0) -> V:
         """Give a value the bound that the owner published, if that is smaller."""
@@ -333,27 +395,8 @@ class Passing:
         return ops.restate(x, bound=bound) if bound < known else x
 
 
-def sight(a: Architecture, step: Pass, layer: int) -> Tensor:
-    """Return which tokens each new one that counts may see in a layer, (new, read + new)."""
-    window, count = a.window_of(layer), step.rows - step.pads
-    return visible(a, start=step.read, count=count, prompt=step.prompt, window=window)
-
-
 def _cut(ops: ProtocolOps[V], joined: V, first: int, last: int, dim: int) -> V:
     """Take some heads out of rows (tokens, all heads), as (1, heads, tokens, dim)."""
     rows = ops.shape(joined)[0]
     part = ops.take(joined, range(first * dim, last * dim), dim=1)
     return ops.transpose(ops.reshape(part, (1, rows, last - first, dim)), 1, 2)
-
-
-def _last(ops: ProtocolOps[V], x: V, count: int) -> range:
-    width = ops.shape(x)[1]
-    return range(width - count, width)
-
-
-def _swap(a: Architecture) -> tuple[list[int], Tensor]:
-    """Return where the partner of each feature of a head is, and the sign of its sine."""
-    kinds = 2 if a.positions == "rotary2d" else 1
-    pairs = torch.arange(a.head_dim).view(kinds, 2, -1)
-    signs = torch.tensor([-1.0, 1.0], dtype=torch.float64).view(1, 2, 1).expand(pairs.shape)
-    return pairs.flip(1).flatten().tolist(), signs.flatten()

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from tacit.errors import ConfigError
 from tacit.llm.backend.sampling import Sampling
-from tacit.llm.sealed.program import HOTTEST, NOISE_BOUND, PENALTY_BOUND, Reveal
+from tacit.llm.sealed.choosing import HOTTEST, NOISE_BOUND, PENALTY_BOUND
+from tacit.llm.sealed.program import Reveal
 from tacit.ring import Prg
 
 _FRACTION_BITS = 53

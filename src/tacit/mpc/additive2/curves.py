@@ -87,7 +87,7 @@ def _fit_on_some_grid(
         step = 2.0 ** (ceil(log2(reach)) + 1 - bits)
         edges = _fit_on_grid(outline, step) if step >= unit else None
         if edges is not None:
-            found.append(((1 << bits) / 8 + 24 * len(edges), step, edges))
+            found.append(((1 << bits) / 8 + 8 * (outline.degree + 1) * len(edges), step, edges))
     return min(found)[1:] if found else None
 
 
@@ -139,29 +139,62 @@ CUT_FOR_MANY = {
     "silu": replace(OUTLINES["silu"], is_smooth=False),
 }
 """How to cut a function of so many numbers that the dealer's bytes cost more than rounds."""
+CUBES = {name: replace(OUTLINES[name], degree=3) for name in ("gelu", "silu")}
+"""How to cut a function whose argument can have any precision, as it is rescaled anyway."""
 LEAST_BITS = 8
 """Fewer fraction bits than these of the highest coefficient would show."""
+_LEAST_CUBIC_BITS = 15
+"""The same of cubics, whose pieces are wide."""
+_FEWEST_BITS = 12
+"""Of an argument: with fewer its own rounding would show."""
+
+
+def argument_bits(name: str, frac_bits: int, bound: float) -> int:
+    """Say how precise the argument of a function is to be that rescales it: as usual, or less."""
+    if name not in CUBES:
+        return frac_bits
+    fitting = (_room(ELEMENTWISE[name].largest(bound)) - _LEAST_CUBIC_BITS) // CUBES[name].degree
+    return min(frac_bits, fitting) if fitting >= _FEWEST_BITS else frac_bits
+
+
+def _room(largest: float) -> int:
+    """Return how many fraction bits values may have: above the point they need room."""
+    return HEADROOM_BITS - 3 - max(0, ceil(log2(max(largest, 1.0))))
 
 
 @cache
-def curve_of(name: str, frac_bits: int, bound: float, *, is_many: bool = False) -> Curve:
+def curve_of(
+    name: str, frac_bits: int, bound: float, *, is_many: bool = False, is_rescaled: bool = False
+) -> Curve:
     """Cut a function into pieces for inputs of that precision and size."""
     outline = OUTLINES[name]
     largest = ELEMENTWISE[name].largest(bound)
     if outline.low == outline.high:
         return _exact(outline, frac_bits, largest)
-    # Values need room above the point; the highest coefficients need what is left below it.
-    room = HEADROOM_BITS - 3 - max(0, ceil(log2(max(largest, 1.0))))
+    room = _room(largest)  # of which the highest coefficients need some
     other = CUT_FOR_MANY.get(name, outline) if is_many else outline
+    if is_rescaled and frac_bits == argument_bits(name, frac_bits, bound):
+        other = CUBES.get(name, outline)
     if room - other.degree * frac_bits >= LEAST_BITS:
         outline = other
-    value_bits = min((outline.degree + 1) * frac_bits, room)
+    # Cubics have wide pieces, and need all bits that there are.
+    value_bits = room if outline.degree > 2 else min((outline.degree + 1) * frac_bits, room)
     if value_bits - outline.degree * frac_bits < LEAST_BITS:
         raise RangeError(
             f"{name} of values up to ±{bound:g} with {frac_bits} fraction bits does not fit a "
             "word; lower frac_bits or the bounds of the inputs"
         )
     return cut_outline(outline, frac_bits, bound, largest, value_bits)
+
+
+@cache
+def decay_curve(frac_bits: int, bound: float, value_bits: int) -> Curve:
+    """Cut exp of numbers of at most zero on a grid; what lies just above zero is more than one.
+
+    Values have so many fraction bits.
+    """
+    outline = replace(OUTLINES["exp"], degree=3, is_smooth=True)
+    return cut_outline(outline, frac_bits, bound, 1.25, value_bits)
 
 
 def cut_outline(
@@ -220,9 +253,13 @@ def interpolate(
     centre = round((low + high) / 2 * 2**frac_bits)
     middle, reach = centre / 2**frac_bits, (high - low) / 2
     at = middle + reach * np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
-    values = [function(float(x)) for x in at]
-    fitted = np.polynomial.polynomial.polyfit(at - middle, values, degree)
-    return _around(centre, _polynomial(fitted.tolist(), frac_bits, value_bits))
+    values, found = np.array([function(float(x)) for x in at]), list[int]()
+    for power in range(degree, -1, -1):  # lower ones make up for the rounding of higher ones
+        highest = np.polynomial.polynomial.polyfit(at - middle, values, power)[power]
+        scale = 2.0 ** (value_bits - power * frac_bits)
+        found.append(round(float(highest) * scale))
+        values = values - found[-1] / scale * (at - middle) ** power
+    return _around(centre, tuple(reversed(found)))
 
 
 def fit_through_zero(

@@ -80,13 +80,13 @@ class Scale:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
-        return Declaration(out=self._out(numeric(operands[0], "scaling")))
+        return Declaration(out=self._out(numeric(operands[0], "scaling", any_ring=True)))
 
     def _out(self, x: Spec) -> Spec:
         # Keeps the encoded factor within a word even where x itself is tiny.
         factor = Spec(shape=(), frac_bits=self.frac_bits, largest=abs(self._word()))
-        largest = x.largest * factor.largest
-        return Spec(shape=x.shape, frac_bits=x.frac_bits + self.frac_bits, largest=largest)
+        largest, frac_bits = x.largest * factor.largest, x.frac_bits + self.frac_bits
+        return replace(x, frac_bits=frac_bits, largest=largest)
 
     def _word(self) -> int:
         return round(self.factor * 2.0**self.frac_bits)
@@ -156,7 +156,7 @@ class Sum:
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
-        return Declaration(out=self._out(numeric(operands[0], "summing")))
+        return Declaration(out=self._out(numeric(operands[0], "summing", any_ring=True)))
 
     def _out(self, x: Spec) -> Spec:
         shape = shapes.reduce(x.shape, self.dim)

@@ -7,11 +7,13 @@ projections read is opened once too. If x is a computing party's own input, that
 the whole of a and send x - a, one way: both then have half as much to multiply.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from tacit.errors import InputError
 from tacit.mpc import narrow
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.rescaled import Rescaling, ShiftedMask, choose, cut_share, public_part
@@ -42,11 +44,13 @@ class OpenMasked:
     of P0 or P1; of a smaller ring no more bytes than hold it.
 
     ``rescalings`` say how values are opened that are to lose low bits on the way; None keeps all.
+    What ``is_posted`` is sent at this step and waited for later: it shares the next step's round.
     """
 
     owners: tuple[Party | None, ...]
     phase: Phase
     rescalings: tuple[Rescaling | None, ...] = ()
+    is_posted: bool = False
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what is sent."""
@@ -65,9 +69,12 @@ class OpenMasked:
             if size:
                 messages.append(Message(sender, receiver, size))
         rounds: tuple[Round, ...] = (tuple(messages),)
+        needs = self._needs(operands)
+        if self.is_posted:
+            return Declaration(out=None, needs=needs, posted=tuple(messages))
         return Declaration(
             out=None,
-            needs=self._needs(operands),
+            needs=needs,
             rounds=rounds if self.phase == "online" else (),
             offline=rounds if self.phase == "offline" else (),
         )
@@ -109,7 +116,17 @@ class OpenMasked:
         operands: tuple[AnyShare, ...],
         clear: tuple[Tensor | None, ...],
     ) -> tuple[MaskedOpening, ...]:
-        """Send what I have of the masked secrets, and put them together.
+        """Send what I have of the masked secrets, and put them together; see `begin`."""
+        return self.begin(channel, material, operands, clear)()
+
+    def begin(
+        self,
+        channel: Channel,
+        material: tuple[Parts, ...],
+        operands: tuple[AnyShare, ...],
+        clear: tuple[Tensor | None, ...],
+    ) -> Callable[[], tuple[MaskedOpening, ...]]:
+        """Send what I have of the masked secrets; what comes back waits, and puts them together.
 
         Args:
             channel: where to send.
@@ -130,20 +147,27 @@ class OpenMasked:
             for own, bits in zip(mine, rings, strict=True)
             if own is not None
         ]
-        if sent:
+        if sent and self.is_posted:
+            channel.post(channel.other, _joined(sent))
+        elif sent:
             channel.send(channel.other, _joined(sent), phase=self.phase)
         wanted = [
             (spec.elements, narrow.size_for(bits))
             for spec, owner, bits in zip(specs, self.owners, rings, strict=True)
             if owner != me
         ]
-        received = iter(_receive(channel, wanted))
-        opened = [
-            _sum(own, None if owner == me else next(received).view(spec.shape))
-            for own, owner, spec in zip(mine, self.owners, specs, strict=True)
-        ]
         outs = self.outs(channel.step, *specs)
-        return tuple(_put_together(*one) for one in zip(opened, material, clear, outs, strict=True))
+
+        def complete() -> tuple[MaskedOpening, ...]:
+            received = iter(_receive(channel, wanted, is_posted=self.is_posted))
+            opened = [
+                _sum(own, None if owner == me else next(received).view(spec.shape))
+                for own, owner, spec in zip(mine, self.owners, specs, strict=True)
+            ]
+            parts = zip(opened, material, clear, outs, strict=True)
+            return tuple(_put_together(*one) for one in parts)
+
+        return complete
 
 
 def _opening(spec: Spec, mask: Mask, how: Rescaling | None) -> OpeningSpec:
@@ -157,6 +181,31 @@ def _opening(spec: Spec, mask: Mask, how: Rescaling | None) -> OpeningSpec:
         ring_bits=WORD_BITS if is_exact else spec.ring_bits - drop,
         rescaled=(spec.ring_bits, drop) if is_exact else None,
     )
+
+
+@dataclass(frozen=True)
+class FromOpening:
+    """Take shares of what an exact opening has rescaled: of the number without its lowest bits.
+
+    Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of the opening.
+    """
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        return Declaration(out=self._out(operands[0]))
+
+    def _out(self, x: AnySpec) -> Spec:
+        if not isinstance(x, OpeningSpec) or x.mask.holder is not None:
+            raise InputError("taking shares wants an opening under a mask that nobody knows")
+        return Spec(shape=x.shape, frac_bits=x.frac_bits, largest=x.largest, ring_bits=x.ring_bits)
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Add what is open to the first party's share of the mask."""
+        (x,) = operands
+        assert isinstance(x, MaskedOpening)  # noqa: S101 - `declare` has refused everything else
+        assert x.mask_share is not None  # noqa: S101 - nobody is the holder
+        words = x.opened + x.mask_share if channel.is_first else x.mask_share
+        return Share(words, self._out(x.spec))
 
 
 def _put_together(e: Tensor, parts: Parts, clear: Tensor | None, out: OpeningSpec) -> MaskedOpening:
@@ -185,15 +234,17 @@ def _joined(parts: list[Tensor]) -> Tensor:
     return torch.cat([part.view(torch.uint8) for part in parts])
 
 
-def _receive(channel: Channel, wanted: list[tuple[int, int]]) -> list[Tensor]:
+def _receive(channel: Channel, wanted: list[tuple[int, int]], *, is_posted: bool) -> list[Tensor]:
     """Receive the other party's words, so many in so many bytes each."""
     if not wanted:
         return []
+    take = channel.collect if is_posted else channel.recv
     if all(size == narrow.WORD_BYTES for _, size in wanted):
         counts = [count for count, _ in wanted]
-        return list(channel.recv(channel.other, (sum(counts),)).split_with_sizes(counts))
+        words = take(channel.other, (sum(counts),), dtype=torch.int64)
+        return list(words.split_with_sizes(counts))
     sizes = [count * size for count, size in wanted]
-    octets = channel.recv(channel.other, (sum(sizes),), dtype=torch.uint8).split_with_sizes(sizes)
+    octets = take(channel.other, (sum(sizes),), dtype=torch.uint8).split_with_sizes(sizes)
     return [
         narrow.uncut(_aligned(part, size), size)
         for part, (_, size) in zip(octets, wanted, strict=True)

@@ -7,10 +7,11 @@ So after the comparisons the whole function is local. What a piece gives outside
 does not matter: it is multiplied by a zero that is exact modulo 2^64.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from math import comb
+from math import comb, prod
 
 import torch
 from torch import Tensor
@@ -21,11 +22,11 @@ from tacit.mpc.additive2.compare import CompareMask, Comparison, bits_of
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.multithreshold import MultiThreshold, fits_multi_threshold
 from tacit.mpc.additive2.oneblock import OneBlock, fits_one_block
-from tacit.mpc.additive2.rescaled import choose, public_part
+from tacit.mpc.additive2.rescaled import public_part
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import exchange
 from tacit.mpc.narrow import bits_size
-from tacit.mpc.randomness import Parts, readings
+from tacit.mpc.randomness import Parts, lane_bytes, read_lanes, readings, write_lanes
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
 from tacit.ring import Prg
 
@@ -112,7 +113,9 @@ class SelectMask:
     """Everything a piecewise polynomial needs that depends on the mask r of its comparison.
 
     r comes from the `CompareMask` in ``compare``; besides it there are, for every breakpoint, a
-    uniform bit ρ in XOR shares, and additive shares of r^i and of ρ·r^i.
+    uniform bit ρ in XOR shares, and additive shares of r^i and of ρ·r^i. Where r has two readings,
+    as of a number that is ``rescaled``, these are powers of the reading with a sign, and in lanes
+    of as few bytes as hold it there is by how much those of the other are more.
     """
 
     compare: CompareMask
@@ -122,7 +125,8 @@ class SelectMask:
 
     def first(self, prg: Prg) -> Parts:
         """Draw the first shares: of r and its bits, of ρ, of powers and of selected powers."""
-        return (*self.compare.first(prg), prg.words(self._bits()), prg.words(self._powers()))
+        drawn = (*self.compare.first(prg), prg.words(self._bits()), prg.words(self._powers()))
+        return drawn if self.rescaled is None else (*drawn, prg.words(self._lanes()))
 
     def second(self, prg: Prg) -> Parts:
         """Draw the second shares of r and ρ."""
@@ -131,44 +135,58 @@ class SelectMask:
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second shares of the bits of r and of all powers."""
         r, rho = first[0] + second[0], first[2] ^ second[1]
+        chosen = unpacked(rho, self.compare.elements)[:, None]
+        bits = self.compare.correction(first[:2], second[:1])
         if self.rescaled is None:
             powers = _powers(r, self.degree)
-            plain = powers[2:]
-        else:
-            signed, unsigned = readings(r, *self.rescaled)
-            plain = torch.cat(
-                (_powers(signed, self.degree)[1:], _powers(unsigned, self.degree)[1:])
-            )
-            powers = torch.cat((torch.ones_like(r)[None], plain))
-        selected = unpacked(rho, self.compare.elements)[:, None] * powers
-        everything = torch.cat((plain, selected.flatten(0, 1)))
-        return (*self.compare.correction(first[:2], second[:1]), everything - first[3])
+            everything = torch.cat((powers[2:], (chosen * powers).flatten(0, 1)))
+            return (*bits, everything - first[3])
+        signed, unsigned = (_powers(one, self.degree) for one in readings(r, *self.rescaled))
+        everything = torch.cat((signed[1:], (chosen * signed).flatten(0, 1)))
+        gaps = ((unsigned - signed) >> (WORD_BITS - self._gap_bits))[1:]
+        gaps = torch.cat((gaps, (chosen * gaps).flatten(0, 1))).view(-1)
+        lanes = read_lanes(first[4], self._gap_bits, len(gaps))
+        other = write_lanes(gaps.to(lanes.dtype).sub_(lanes), self._gap_bits)
+        return (*bits, everything - first[3], other)
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of the bits and of the powers."""
-        return (*self.compare.correction_shapes(), self._powers())
+        shapes = (*self.compare.correction_shapes(), self._powers())
+        return shapes if self.rescaled is None else (*shapes, self._lanes())
 
     def _bits(self) -> tuple[int, ...]:
         return self.breaks, (self.compare.elements + 63) // 64
 
     def _powers(self) -> tuple[int, ...]:
-        if self.rescaled is None:
-            rows = max(0, self.degree - 1) + self.breaks * (self.degree + 1)
-        else:
-            rows = 2 * self.degree + self.breaks * (2 * self.degree + 1)
-        return rows, self.compare.elements
+        plain = max(0, self.degree - 1) if self.rescaled is None else self.degree
+        return plain + self.breaks * (self.degree + 1), self.compare.elements
 
-    def read(self, rows: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def _gap_bits(self) -> int:
+        """Return in how many bits, at the top of a word, powers of the two readings differ.
+
+        The readings themselves differ by a multiple of the ring that is left, so all powers do.
+        """
+        assert self.rescaled is not None  # noqa: S101 - else there is one reading
+        ring_bits, drop = self.rescaled
+        return WORD_BITS - ring_bits + drop
+
+    def _lanes(self) -> tuple[int, ...]:
+        count = self.degree * (1 + self.breaks) * self.compare.elements
+        return (-(-count * lane_bytes(self._gap_bits) // narrow.WORD_BYTES),)
+
+    def read(self, rows: Tensor, lanes: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
         """Take the powers of the reading that holds, and lay them out as without rescaling.
 
         Returns:
             My share of the reading itself, and of its higher powers and selected powers.
         """
-        count = self.degree
-        plain = choose(rows[: 2 * count].view(2, count, -1), top)
-        rest = rows[2 * count :].view(self.breaks, 2 * count + 1, -1)
-        chosen = choose(rest[:, 1:].view(self.breaks, 2, count, -1).movedim(1, 0), top)
-        selected = torch.cat((rest[:, :1], chosen), 1)
+        count, bits = self.degree, self._gap_bits
+        sizes = (1 + self.breaks, count, self.compare.elements)
+        gaps = read_lanes(lanes, bits, prod(sizes)).to(torch.int64).view(sizes)
+        gaps = (gaps << (WORD_BITS - bits)) * top
+        plain, selected = rows[:count] + gaps[0], rows[count:].view(self.breaks, count + 1, -1)
+        selected = torch.cat((selected[:, :1], selected[:, 1:] + gaps[1:]), 1)
         return plain[0], torch.cat((plain[1:], selected.flatten(0, 1)))
 
 
@@ -233,15 +251,32 @@ class Piecewise:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open x + r, compare with the breakpoints, select."""
-        words, spec = numeric_share(operands[0]).words.reshape(-1), self._argument(operands[0].spec)
+        mine, spec = self._masked(channel, material, operands[0])
+        return self._select(channel, material, spec, channel.exchange_low(mine, spec.ring_bits))
+
+    def begin(
+        self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare
+    ) -> Callable[[], AnyShare]:
+        """Post what opens x + r; what comes back waits for it, and does the rest."""
+        mine, spec = self._masked(channel, material, operands[0])
+        wait = channel.post_low(mine, spec.ring_bits)
+        return lambda: self._select(channel, material, spec, wait())
+
+    def _masked(
+        self, channel: Channel, material: tuple[Parts, ...], operand: AnyShare
+    ) -> tuple[Tensor, Spec]:
+        r = _arrange(material[0], channel)[0]
+        return numeric_share(operand).words.reshape(-1) + r, self._argument(operand.spec)
+
+    def _select(
+        self, channel: Channel, material: tuple[Parts, ...], spec: Spec, c: Tensor
+    ) -> AnyShare:
         (r, rho, powers, bits), tree = _arrange(material[0], channel), material[1:]
-        mine = words + r
-        c = channel.exchange_low(mine, spec.ring_bits)
         if self._rescales(spec):
             # z = c - r is e + a for e = c and a = -r, but it is r whose readings are shared: where
             # the top bit of c is not set the difference borrows, and r is read with its sign.
             front, top = public_part(c, spec.ring_bits, self.drop, borrows=True)
-            r, powers = self._mask(spec).read(powers, top)
+            r, powers = self._mask(spec).read(powers, material[0][-1], top)
             c = (c << (WORD_BITS - spec.ring_bits)) >> (WORD_BITS - spec.ring_bits + self.drop)
         else:
             front = c
@@ -277,11 +312,14 @@ class Piecewise:
 
 
 def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Bring a party's part of a `SelectMask` into one order: r, ρ, powers, bits of r."""
+    """Bring a party's part of a `SelectMask` into one order: r, ρ, powers, bits of r.
+
+    Behind them stand the lanes of a number that is rescaled.
+    """
     if channel.is_first:
-        r, bits, rho, powers = parts
+        r, bits, rho, powers = parts[:4]
     else:
-        r, rho, bits, powers = parts
+        r, rho, bits, powers = parts[:4]
     return r, rho, powers, bits
 
 

@@ -1,0 +1,43 @@
+"""How large messages are, and whether links carry them."""
+
+from math import prod
+
+from tacit.errors import InputError
+from tacit.mpc.contract import Declaration
+from tacit.mpc.cost import Round
+from tacit.mpc.narrow import WORD_BYTES
+from tacit.mpc.randomness import Need
+from tacit.party import LARGEST_MESSAGE_BYTES
+
+
+def check_sizes(kernel: object, declared: Declaration) -> None:
+    """Refuse now what no link would carry later."""
+    rounds = (*declared.rounds, *declared.offline, declared.posted)
+    sizes = [message.payload_bytes for round_ in rounds for message in round_]
+    _check_size(type(kernel).__name__, max([*sizes, correction_bytes(declared.needs)]))
+
+
+def check_rounds(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
+    """Refuse what two parties could not send each other to prepare."""
+    sizes = [message.payload_bytes for round_ in rounds for message in round_]
+    _check_size("preparing without a dealer", max(sizes, default=0))
+    return rounds
+
+
+def correction_bytes(needs: tuple[Need, ...]) -> int:
+    """Return the size of the dealer's message for one step."""
+    return WORD_BYTES * sum(prod(shape) for need in needs for shape in need.correction_shapes())
+
+
+def has_corrections(needs: tuple[Need, ...]) -> bool:
+    """Tell whether the dealer sends anything for a step."""
+    return any(need.correction_shapes() for need in needs)
+
+
+def _check_size(what: str, largest: int) -> None:
+    """Refuse a message that no link would carry."""
+    if largest > LARGEST_MESSAGE_BYTES:
+        raise InputError(
+            f"{what} would send a message of {largest} bytes, more than the "
+            f"{LARGEST_MESSAGE_BYTES} that a link carries; work on fewer rows at a time"
+        )
