@@ -176,7 +176,8 @@ def _opening(spec: Spec, mask: Mask, how: Rescaling | None) -> OpeningSpec:
     return OpeningSpec(
         shape=spec.shape,
         frac_bits=spec.frac_bits - drop,
-        largest=(spec.largest >> drop) + bool(drop),
+        # A cut loses less than one unit, an exact opening up to one and a half.
+        largest=(spec.largest >> drop) + bool(drop) * (1 + is_exact),
         mask=mask,
         ring_bits=WORD_BITS if is_exact else spec.ring_bits - drop,
         rescaled=(spec.ring_bits, drop) if is_exact else None,
