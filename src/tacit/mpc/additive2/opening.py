@@ -16,7 +16,7 @@ from torch import Tensor
 from tacit.errors import InputError
 from tacit.mpc import narrow
 from tacit.mpc.additive2.local import numeric, numeric_share
-from tacit.mpc.additive2.rescaled import Rescaling, ShiftedMask, choose, cut_share, public_part
+from tacit.mpc.additive2.rescaled import Rescaling, ShiftedMask, cut_share, public_part
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Message, Round
 from tacit.mpc.randomness import Need, OpeningMask, Parts
@@ -213,7 +213,8 @@ def _put_together(e: Tensor, parts: Parts, clear: Tensor | None, out: OpeningSpe
     if out.rescaled is None:
         return MaskedOpening(e, parts[0] if parts else None, clear, out)
     front, top = public_part(e, *out.rescaled)
-    return MaskedOpening(front, choose(parts[1], top), None, out, top)
+    reading = ShiftedMask(out.mask.place, out.shape, *out.rescaled).read(parts, top)
+    return MaskedOpening(front, reading, None, out, top)
 
 
 def _masked(
