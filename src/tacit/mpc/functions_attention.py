@@ -45,9 +45,9 @@ def attention(
 
     Range: scores up to 40 in size; those beyond 48 count as 48, and between them either may hold.
     With the largest, or where no score can be larger than 56: all. Error: below 2e-3 for rows of
-    13. Cost under sealed: 8 rounds (7 if no score can be larger than 56), the reciprocal of one
-    number per row and a product; for rows of up to a thousand. With the largest: as `softmax`, less
-    2 rounds.
+    13. Cost under sealed: 7 rounds (6 if no score can be larger than 56), the reciprocal of one
+    number per row and a product; 2 rounds more for many scores and for rows of more than 1024.
+    With the largest: as `softmax`, less 2 rounds.
     """
     if not ops.has("count_reaching"):
         if isinstance(seen, Told):

@@ -99,6 +99,20 @@ def test_a_function_rescales_its_argument_and_compares_without_a_tree(name):
     assert rounds == (6 if name == "reciprocal" else 5)
 
 
+@pytest.mark.parametrize("value_bits", [51, 54, 60])
+def test_exp_on_a_grid_is_near_and_needs_no_tree(value_bits):
+    x, y = -draw(300, size=7.0).abs() - 1.0, torch.full((300,), 2.0).double()
+    x[:3] = torch.tensor([0.0, -(2.0**-12), -8.0])
+
+    def program(ops, a, b):
+        below = ops.truncated(ops.mul(a, b), frac_bits=12)
+        return ops.apply(ops.make("decay", 12, ops.bound(below), value_bits), below)
+
+    got, rounds = asked(program, x, y)
+    assert (got - (2 * x).exp()).abs().max() < 2.0**-12 + 6e-5
+    assert rounds == 6  # a and b, truncation, two of exp, truncation, opening
+
+
 def test_numbers_saturate_and_are_whole_within():
     x, y = torch.arange(-8, 8, 2.0**-4, dtype=torch.float64), torch.full((256,), 8.0).double()
     got, rounds = asked(lambda ops, a, b: saturated(ops, ops.mul(a, b)), x, y)

@@ -16,7 +16,7 @@ from torch import Tensor
 from tacit.errors import InputError
 from tacit.mpc import narrow
 from tacit.mpc.additive2.local import numeric, numeric_share
-from tacit.mpc.additive2.rescaled import Rescaling, ShiftedMask, choose, cut_share, public_part
+from tacit.mpc.additive2.rescaled import Rescaling, ShiftedMask, cut_share, public_part
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.cost import Message, Round
 from tacit.mpc.randomness import Need, OpeningMask, Parts
@@ -176,7 +176,8 @@ def _opening(spec: Spec, mask: Mask, how: Rescaling | None) -> OpeningSpec:
     return OpeningSpec(
         shape=spec.shape,
         frac_bits=spec.frac_bits - drop,
-        largest=(spec.largest >> drop) + bool(drop),
+        # A cut loses less than one unit, an exact opening up to one and a half.
+        largest=(spec.largest >> drop) + bool(drop) * (1 + is_exact),
         mask=mask,
         ring_bits=WORD_BITS if is_exact else spec.ring_bits - drop,
         rescaled=(spec.ring_bits, drop) if is_exact else None,
@@ -212,7 +213,8 @@ def _put_together(e: Tensor, parts: Parts, clear: Tensor | None, out: OpeningSpe
     if out.rescaled is None:
         return MaskedOpening(e, parts[0] if parts else None, clear, out)
     front, top = public_part(e, *out.rescaled)
-    return MaskedOpening(front, choose(parts[1], top), None, out, top)
+    reading = ShiftedMask(out.mask.place, out.shape, *out.rescaled).read(parts, top)
+    return MaskedOpening(front, reading, None, out, top)
 
 
 def _masked(

@@ -10,12 +10,21 @@ its sign if not: the dealer shares both readings, shifted, and which of them hol
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.mpc.randomness import OpeningMask, Parts, readings
+from tacit.mpc.narrow import WORD_BYTES
+from tacit.mpc.randomness import (
+    OpeningMask,
+    Parts,
+    lane_bytes,
+    read_lanes,
+    readings,
+    write_lanes,
+)
 from tacit.mpc.share import SPARE_BITS, WORD_BITS, Spec
 from tacit.ring import Prg
 
@@ -34,7 +43,11 @@ class Rescaling:
 
 @dataclass(frozen=True)
 class ShiftedMask:
-    """A uniform mask a in two shares, and shares of its two readings without the lowest bits."""
+    """A uniform mask a in two shares, and shares of its two readings without the lowest bits.
+
+    The second reading is there as by how much it is more than the first, in lanes of as few bytes
+    as hold it: a multiple of the ring that is left.
+    """
 
     place: int
     shape: tuple[int, ...]
@@ -43,7 +56,7 @@ class ShiftedMask:
 
     def first(self, prg: Prg) -> Parts:
         """Draw the first shares of a and of its readings."""
-        return (*self._mask().first(prg), prg.words((2, *self.shape)))
+        return (*self._mask().first(prg), prg.words(self.shape), prg.words(self._lanes()))
 
     def second(self, prg: Prg) -> Parts:
         """Draw the second share of a."""
@@ -51,11 +64,28 @@ class ShiftedMask:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second shares of the readings."""
-        return (readings(first[0] + second[0], self.ring_bits, self.drop) - first[1],)
+        signed, unsigned = readings(first[0] + second[0], self.ring_bits, self.drop)
+        gaps = ((unsigned - signed) >> (WORD_BITS - self._gap_bits)).reshape(-1)
+        lanes = read_lanes(first[2], self._gap_bits, len(gaps))
+        other = write_lanes(gaps.to(lanes.dtype).sub_(lanes), self._gap_bits)
+        return signed - first[1], other
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shape of the readings."""
-        return ((2, *self.shape),)
+        """Return the shapes of the first reading, and of what the second is more."""
+        return self.shape, self._lanes()
+
+    def read(self, parts: Parts, top: Tensor) -> Tensor:
+        """Take my share of the reading that holds: the second where a public bit is set."""
+        _, signed, lanes = parts
+        gaps = read_lanes(lanes, self._gap_bits, signed.numel()).to(torch.int64)
+        return signed + (gaps << (WORD_BITS - self._gap_bits)).view(self.shape) * top
+
+    @property
+    def _gap_bits(self) -> int:
+        return WORD_BITS - self.ring_bits + self.drop
+
+    def _lanes(self) -> tuple[int, ...]:
+        return (-(-prod(self.shape) * lane_bytes(self._gap_bits) // WORD_BYTES),)
 
     def _mask(self) -> OpeningMask:
         return OpeningMask(self.place, self.shape, None)
@@ -88,8 +118,3 @@ def public_part(
     if not borrows:
         wrapped = top.to(torch.int64) << (ring_bits - drop)
     return unsigned - wrapped - (1 << (ring_bits - SPARE_BITS - drop)), top
-
-
-def choose(pair: Tensor, top: Tensor) -> Tensor:
-    """Take the second of two where a public bit is set, else the first."""
-    return torch.where(top, pair[1], pair[0])

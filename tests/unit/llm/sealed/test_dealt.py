@@ -110,7 +110,7 @@ def test_a_file_has_the_forecast_bytes_and_the_meter_counted_them(tmp_path, reve
 
 def test_what_the_user_keeps_is_uniform_given_its_key(tmp_path):
     vault = open_sealed_vault(MODEL)
-    path, _, _ = deal(MODEL, tmp_path, vault=vault, prompt=16, tokens=1)
+    path, _, _ = deal(MODEL, tmp_path, vault=vault, prompt=24, tokens=1)
     looks = []
     original = Material.read
 
@@ -121,7 +121,7 @@ def test_what_the_user_keeps_is_uniform_given_its_key(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Material, "read", noting)
-        talk_alone(MODEL, vault, path, answering([1] * 16, 1))
+        talk_alone(MODEL, vault, path, answering([1] * 24, 1))
     large = [words for words in looks if len(words) >= 2048]
     assert len(large) >= 10
     for words in large:

@@ -14,6 +14,7 @@ from tacit.llm.sealed import (
     SealedMemory,
     folded,
     open_sealed_vault,
+    plan_passes,
     serve_sealed_dealer,
     serve_sealed_owner,
     table,
@@ -347,6 +348,45 @@ def test_a_stream_with_one_huge_entry_is_brought_down_and_not_cut_off():
     model = tiny("llama", seed=2, layers=1)
     model.weights["embed"][:, 3] = 3000.0
     said, _ = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 3))
+    assert said == plainly(model, [1, 5, 7], 3)
+
+
+def with_bounds(layers, bounds):
+    """Make a vault whose layers have the bounds of the first, and these."""
+    vault = open_sealed_vault(tiny("llama", seed=2, layers=layers))
+    found, usual = vault.bounds, {"norm1": 64.0, "norm2": 64.0}
+    first = {name[2:]: most for name, most in found.items() if name.startswith("0.")}
+    shared = {name: most for name, most in first.items() if "weight" not in name} | usual | bounds
+    found |= {f"{i}.{name}": most for i in range(layers) for name, most in shared.items()}
+    return vault
+
+
+def rounds_of_a_layer(bounds):
+    """Plan a token behind a few, of two layers and of four: who is ahead changes with each."""
+    facts = {"conversation": 0, "prompt": 0, "is_scored": True}
+    steps = [Pass(past=0, rows=4, **facts), Pass(past=4, rows=1, **facts)]
+    few, more = (
+        plan_passes(with_bounds(layers, bounds), steps)[1].cost.online_rounds for layers in (2, 4)
+    )
+    return (more - few) / 2
+
+
+@pytest.mark.parametrize(
+    ("bounds", "rounds"),
+    [
+        ({"scores": 256.0}, 27),
+        ({"scores": 2.0**13}, 27),
+        ({"scores": 2.0**14}, 28),
+        ({"scores": 256.0, "fed": 2.0**15}, 27),
+        ({"scores": 256.0, "fed": 2.0**21}, 29),
+    ],
+)
+def test_where_values_can_be_large_a_layer_takes_more_rounds_and_says_the_same(bounds, rounds):
+    assert rounds_of_a_layer(bounds) == rounds
+    model = tiny("llama", seed=2, layers=2)
+    larger = open_sealed_vault(model)
+    larger.bounds |= {f"{i}.{name}": most for i in range(2) for name, most in bounds.items()}
+    said, _ = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 3), vault=larger)
     assert said == plainly(model, [1, 5, 7], 3)
 
 
