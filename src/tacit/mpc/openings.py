@@ -236,7 +236,9 @@ class MaskedOpenings(ABC, Generic[V]):
         Returns:
             What waits, and is to be called before anything reads these values.
 
-        Guarantee: that of `OpenMasked`. Cost: no round, if another message is waited for between.
+        Guarantee: that of `OpenMasked`. Cost: no round, if another message is waited for between. A
+        plan may count a round too many, never one too few, where of several things that were posted
+        some are waited for long before the others.
         """
         posts = not self.is_checked
         return self._begin(values, is_exact=is_exact, frac_bits=frac_bits, is_posted=posts)

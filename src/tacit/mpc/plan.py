@@ -220,16 +220,25 @@ class PlanOps(ProtocolOps[AnySpec]):
         If nothing was sent since, what was posted is a round of its own.
         """
         if mark == self._flushed and self._posted:
-            self._sent[-1].append(("online", self._with_posted(((),))))
+            self._sent[-1].append(("online", (self._take_posted(),)))
         self._sent[-1].append(("online", self._with_posted(rounds)))
 
     def _with_posted(self, rounds: tuple[Round, ...]) -> tuple[Round, ...]:
-        """Let what was posted travel with the first of these rounds."""
-        if not rounds or not self._posted:
+        """Let what was posted travel with the first of these rounds, if both parties wait in it.
+
+        Who sends to others, or one way, has not waited for what was posted.
+        """
+        if not rounds or not (self._posted and self._is_exchange(rounds[0])):
             return rounds
-        first, self._posted = (*self._posted, *rounds[0]), ()
+        return ((*self._take_posted(), *rounds[0]), *rounds[1:])
+
+    def _take_posted(self) -> Round:
+        posted, self._posted = self._posted, ()
         self._flushed += 1
-        return (first, *rounds[1:])
+        return posted
+
+    def _is_exchange(self, messages: Round) -> bool:
+        return {message.receiver for message in messages} >= set(self._roles.computing)
 
     def laid_out(self, opening: AnySpec, view: View, shape: tuple[int, ...]) -> AnySpec:
         """Describe a masked opening in another layout."""

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, ROLES, simulate
+from harness import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.functions_attention import saturated
@@ -235,6 +235,20 @@ def test_what_is_posted_and_waited_for_at_once_is_a_round_of_its_own():
     got, rounds = asked(program, x, y)
     assert rounds == 3
     assert (got - x * y).abs().max() < 2 * ULP
+
+
+@pytest.mark.parametrize("to", [(BOB,), (CAROL,)])
+def test_what_is_sent_one_way_does_not_wait_for_what_was_posted(to):
+    x, y = draw(6, size=8.0), draw(6, size=8.0)
+
+    def program(ops, a, b):
+        wait = ops.begin_rescaling("sigmoid", ops.scale(ops.mul(a, b), 0.125))
+        ops.open(a, to=to, what="a", why="test")
+        square = ops.mul(b, ops.scale(b, 1.0))
+        return ops.add(wait(), square)
+
+    got, _ = asked(program, x, y)  # what is declared is what is metered
+    assert (got - torch.sigmoid(x * y / 8) - y * y).abs().max() < 2e-3
 
 
 @pytest.mark.parametrize("edge", [8.0, 8.0 - 2.0**-16, 2.0**-16, 0.0])
