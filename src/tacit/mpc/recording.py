@@ -304,6 +304,10 @@ class RecordingChannel(Channel):
         self._recording = recording
         self._counts: Counter[tuple[str, str]] = Counter()
 
+    def shared(self, peer: str) -> NoReturn:
+        """Refuse: what a step draws while it runs would be the same words in all runs."""
+        raise TacitError(f"step {self.step} draws while it runs, and cannot be recorded")
+
     def send(self, to: str, values: Tensor, *, phase: Phase = "online") -> None:
         """Send words that belong to this step."""
         number = self._number("to", to)

@@ -7,14 +7,23 @@ import pytest
 import torch
 
 from dealt_chat import deal, talk_alone
+from harness import ALICE, BOB, CAROL, ROLES
+from harness import MEETING as HARNESS
 from private_llm import FAMILIES, plainly, tiny
 from sealed_chat import as_user, say
 from tacit.errors import TacitError
 from tacit.llm.sealed import SealedMemory, recorded
-from tacit.mpc import OpeningCache, recorded_dealing, recording
+from tacit.mpc import (
+    PROTOCOLS,
+    OpeningCache,
+    attend,
+    make_plan,
+    recorded_dealing,
+    recording,
+)
 from tacit.mpc.recorded_dealing import DealingRecorder
-from tacit.mpc.recorder import Recorder
-from tacit.party import Session
+from tacit.mpc.recorder import Next, Recorder
+from tacit.party import Session, run_threads
 from tacit.ring import Prg
 from taped import OperationTape, patch_numpy
 
@@ -150,6 +159,28 @@ def test_material_is_used_once(played, monkeypatch):
     monkeypatch.setattr(recording.Recording, "load", forgetful)
     with pytest.raises(TacitError, match="masks are used once"):
         as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 5))
+
+
+def test_a_step_that_draws_while_it_runs_is_not_recorded(monkeypatch):
+    """What both parties draw for an outside receiver would be the same words in every run."""
+    patch_numpy(monkeypatch)
+
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(3,), bound=4.0)
+        ops.open(ops.scale(x, 2.0), to=(CAROL,), what="y", why="test")
+
+    plan = make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16)
+
+    def party(session):
+        if session.me == CAROL:
+            return attend(session, plan, run=session.begin_run(), inputs={})
+        recorder = Recorder(session, torch.device("cpu"), tape=OperationTape)
+        now = Next(plan, session.begin_run())
+        facts = {"inputs": {"x": torch.ones(3).double()}, "told": {}, "cache": OpeningCache()}
+        return recorder.compute(now, program, **facts)
+
+    with pytest.raises(TacitError, match="draws while it runs"):
+        run_threads(dict.fromkeys((ALICE, BOB, CAROL), party), HARNESS)
 
 
 @pytest.mark.gpu
