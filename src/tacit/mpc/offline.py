@@ -252,8 +252,8 @@ def open_material(path: Path, *, me: str) -> Iterator[Material]:
             yield material
         finally:
             if material._is_begun:
-                file.seek(len(_MAGIC) + 1)
-                file.truncate()
+                # Not from where the file stands: a thread may read ahead in it.
+                file.truncate(len(_MAGIC) + 1)
                 os.fsync(file.fileno())
 
 

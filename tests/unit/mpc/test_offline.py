@@ -1,5 +1,7 @@
+import io
 import os
 import stat
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,6 +35,24 @@ def test_material_computes_without_a_dealer_in_the_session(tmp_path):
     for path in files.values():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert path.stat().st_size < 32, "the key and the masks are gone when they were used"
+
+
+def test_the_rest_is_cut_off_while_a_thread_reads_ahead(tmp_path, monkeypatch):
+    """The next pass's material is fetched while one is played, and a user may leave meanwhile."""
+    path, opened = prepared(planned(), tmp_path)[BOB], []
+
+    class Disturbed(io.BufferedRandom):
+        def seek(self, *where):
+            at = super().seek(*where)
+            if opened[1:]:
+                self.read(64)  # as a thread does that comes between
+            return at
+
+    monkeypatch.setattr(Path, "open", lambda path, mode: Disturbed(io.FileIO(path, "r+")))
+    with open_material(path, me=BOB) as material:
+        material.begin()
+        opened += [material, "ends"]
+    assert path.stat().st_size < 32
 
 
 def test_material_is_refused_the_second_time(tmp_path):
