@@ -28,6 +28,8 @@ STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""
 _SCORE_BITS, _SPARED_BITS = 9, 4
 """Scores up to 2^9 leave queries and keys all their bits, one more for each that these spare."""
+_DIVISOR_BITS = 6
+"""What an average of keys that are all alike is divided by keeps so many, up to 1024 keys."""
 
 
 class NormFacts(TypedDict, Generic[V]):
@@ -172,7 +174,8 @@ class Passing:
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
         seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
-        mixed = ops.attention_mixed(scores, seen, values, frac_bits=self._factor_bits, watch=watch)
+        bits = self._mixed_bits(step.room)
+        mixed = ops.attention_mixed(scores, seen, values, frac_bits=bits, watch=watch)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
         mixed = ops.reshape(mixed, (rows, a.heads * a.head_dim))
         out = self._into_stream(ops, w, f"{i}.o", mixed, bound=self.bounds[f"{i}.attended"])
@@ -383,6 +386,13 @@ class Passing:
         """Return the fraction bits of the factors of what goes into the stream."""
         bits = self._stream_bits or 2 * FRAC_BITS
         return bits // 2, bits - bits // 2
+
+    def _mixed_bits(self, keys: int) -> tuple[int, int]:
+        """Return those of an average of values and of what divides it, which may be 1 / keys."""
+        average, inverse = self._factor_bits
+        is_long = inverse < FRAC_BITS and keys << _DIVISOR_BITS > 1 << inverse
+        # Too precise for the stream: one round more, where texts are long and values can be large.
+        return (FRAC_BITS, FRAC_BITS) if is_long else (average, inverse)
 
     @property
     def _stream_bits(self) -> int:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from harness import ALICE, BOB, simulate
 from private_llm import FAMILIES, MEETING, OLDER, plainly, tiny
 from sealed_chat import ERROR, as_user, say
 from tacit import ring
@@ -21,6 +22,7 @@ from tacit.llm.sealed import (
 )
 from tacit.llm.sealed.bounds import names, weight_shapes
 from tacit.llm.sealed.passes import PASS_WORDS, read_pass
+from tacit.llm.sealed.program import Passing
 from tacit.llm.sealed.table import Table
 from tacit.llm.sealed.wishes import check_wish, wish
 from tacit.mpc import OpeningCache, Words, cache, dealer
@@ -361,10 +363,10 @@ def with_bounds(layers, bounds):
     return vault
 
 
-def rounds_of_a_layer(bounds):
+def rounds_of_a_layer(bounds, *, past=4):
     """Plan a token behind a few, of two layers and of four: who is ahead changes with each."""
     facts = {"conversation": 0, "prompt": 0, "is_scored": True}
-    steps = [Pass(past=0, rows=4, **facts), Pass(past=4, rows=1, **facts)]
+    steps = [Pass(past=0, rows=4, **facts), Pass(past=past, rows=1, **facts)]
     few, more = (
         plan_passes(with_bounds(layers, bounds), steps)[1].cost.online_rounds for layers in (2, 4)
     )
@@ -388,6 +390,36 @@ def test_where_values_can_be_large_a_layer_takes_more_rounds_and_says_the_same(b
     larger.bounds |= {f"{i}.{name}": most for i in range(2) for name, most in bounds.items()}
     said, _ = as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 3), vault=larger)
     assert said == plainly(model, [1, 5, 7], 3)
+
+
+LARGE = {"scores": 256.0, "fed": 2.0**17}
+"""Bounds that leave 26 fraction bits to what goes into the stream of four layers."""
+
+
+def test_a_long_text_of_large_values_takes_a_round_more():
+    assert [rounds_of_a_layer(LARGE, past=past) for past in (120, 300)] == [27, 28]
+
+
+@pytest.mark.parametrize("keys", [128, 1500])
+def test_the_average_of_many_keys_is_right_where_values_can_be_large(keys):
+    """All are alike, so that what it is divided by is small: 13 bits of it were 6 % off."""
+    vault = with_bounds(4, LARGE)
+    seats = {"owner": "owner", "user": "user", "dealer": "dealer"}
+    facts = {"gain_bits": vault.gain, "reveal": "token", **seats}
+    passing = Passing(architecture=vault.architecture, bounds=vault.bounds, **facts)
+    assert passing._stream_bits == 26
+    values = torch.full((keys, 2), 3.0).double()
+
+    def program(ops):
+        scores = ops.input("scores", owner=ALICE, shape=(1, keys), bound=8.0)
+        mine = ops.scale(ops.input("values", owner=BOB, shape=(keys, 2), bound=4.0), 1.0)
+        seen, bits = torch.ones(1, keys, dtype=torch.bool), passing._mixed_bits(keys)
+        mixed = ops.attention_mixed(scores, seen, lambda: mine, frac_bits=bits)
+        return ops.open(mixed, to=(ALICE,), what="mixed", why="test")
+
+    inputs = {ALICE: {"scores": torch.zeros(1, keys).double()}, BOB: {"values": values}}
+    found = simulate(program, inputs=inputs).values[ALICE]
+    assert (found - 3.0).abs().max() < 0.04
 
 
 STRANGE = 6
