@@ -78,18 +78,20 @@ class _RecordedMaker(Maker):
     def __init__(
         self, session: Session, plan: Plan, cache: OpeningCache, draws: _Draws, device: torch.device
     ) -> None:
-        super().__init__(self._noted, plan, cache=cache, device=device)
-        self._draws, self._session = draws, session
+
+        def noted(peer: str, number: int, past: int | None) -> Prg:
+            assert past is None  # noqa: S101 - what was drawn before is remembered
+            return cast("Prg", _Noted(draws, (peer, number)))
+
+        # A method would refer to this, and its memory wait for the collector.
+        super().__init__(noted, plan, cache=cache, device=device)
+        self._session = session
         self.entries = {
             name: tuple(torch.zeros(spec.shape, dtype=torch.int64, device=device) for _ in "12")
             for name, spec in plan.grown
         }
         rows = {spec.mask.shape[spec.mask.dim] for _, spec in plan.grown} or {0}
         self.places = torch.zeros(max(rows), dtype=torch.int64, device=device)
-
-    def _noted(self, peer: str, number: int, past: int | None) -> Prg:
-        assert past is None  # noqa: S101 - what was drawn before is remembered
-        return cast("Prg", _Noted(self._draws, (peer, number)))
 
     def _draw(self, mask: Mask) -> SharePair:
         if mask.run is None:

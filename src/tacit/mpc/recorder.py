@@ -82,8 +82,9 @@ class Recorder:
             following: the run behind it, if all have agreed on that: its material is fetched.
         """
         cache.bind(self._session)
-        recording = self._recording
-        if recording is None or recording.plan is not now.plan:
+        if self._recording is not None and self._recording.plan is now.plan:
+            recording = self._recording
+        else:
             self._recording = None  # its memory first
             recording = Recording(
                 self._session, now.plan, cache, device=self._device, tape=self._tape

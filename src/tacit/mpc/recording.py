@@ -74,6 +74,8 @@ class FixedPlaces:
 class Recording(Generic[R]):
     """One party's runs of a plan: the first is recorded while it runs, the others are played.
 
+    Nothing that is played refers to this: its memory, of which a card has little, goes with it.
+
     Guarantee: that of the plan. Material is brought in before every run, for that run alone: a run
     without it is refused, so that none can use the masks of another.
     """
@@ -153,16 +155,16 @@ class Recording(Generic[R]):
     def recv(self, sender: str, tag: Tag, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Take a message, in memory where later runs have theirs."""
         self._flush()
-        inbox = torch.empty(shape, dtype=dtype, device=self.device)
-        self._do(lambda run: inbox.copy_(self.session.recv(sender, tag(run), shape, dtype=dtype)))
+        session, inbox = self.session, torch.empty(shape, dtype=dtype, device=self.device)
+        self._do(lambda run: inbox.copy_(session.recv(sender, tag(run), shape, dtype=dtype)))
         self._tape.begin()
         return inbox
 
     def reveal(self, step: Open, channel: Channel, share: AnyShare) -> Tensor | None:
         """Open a value; what I get lies in host memory, where later runs have theirs."""
         assert not isinstance(share, MaskedOpening)  # noqa: S101 - `declare` has refused it
-        spec, mine = openable(share.spec), share.words
-        self._do(lambda run: self.session.ledger.record(*step.leaks(spec)))
+        spec, mine, ledger = openable(share.spec), share.words, self.session.ledger
+        self._do(lambda run: ledger.record(*step.leaks(spec)))
         theirs = step.exchange(channel, share)
         if theirs is None:
             return None
@@ -217,25 +219,16 @@ class Recording(Generic[R]):
 
     def _flush(self) -> None:
         """End what is being recorded, play it, and send what it computed."""
-        launch, unsent = self._tape.end(), self._unsent
+        launch, unsent, session = self._tape.end(), self._unsent, self.session
         self._unsent = []
         self._do(lambda run: launch())
         if unsent:
-            self._do(lambda run: self._send(run, unsent))
+            self._do(lambda run: _send(session, run, unsent))
 
     def _do(self, act: Callable[[int], object]) -> None:
         """Do something in this run and in all later ones."""
         self._acts.append(act)
         act(self._run)
-
-    def _send(self, run: int, messages: list[tuple[str, Tag, Tensor, Phase]]) -> None:
-        # What is sent must not change any more, and this memory is written in every run. Every copy
-        # is waited for: torch would note one that is under way on a stream that may be recording.
-        hosts = [
-            in_host_memory(words) if words.is_cuda else words.clone() for _, _, words, _ in messages
-        ]
-        for (to, tag, _, phase), host in zip(messages, hosts, strict=True):
-            self.session.send(to, tag(run), host, phase=phase)
 
 
 class RecordingOps(SecretOps):
@@ -310,29 +303,38 @@ class RecordingChannel(Channel):
 
     def send(self, to: str, values: Tensor, *, phase: Phase = "online") -> None:
         """Send words that belong to this step."""
-        number = self._number("to", to)
-        self._recording.send(to, lambda run: message_tag(run, self.step, number), values, phase)
+        self._recording.send(to, self._numbered("to", to), values, phase)
 
     def recv(
         self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype = torch.int64
     ) -> Tensor:
         """Receive the sender's next message of this step."""
-        number = self._number("from", sender)
-        return self._recording.recv(
-            sender, lambda run: message_tag(run, self.step, number), shape, dtype
-        )
+        return self._recording.recv(sender, self._numbered("from", sender), shape, dtype)
 
     def post(self, to: str, values: Tensor) -> None:
         """Send what is waited for later."""
-        self._recording.send(to, lambda run: posted_tag(run, self.step), values, "online")
+        step = self.step
+        self._recording.send(to, lambda run: posted_tag(run, step), values, "online")
 
     def collect(self, sender: str, shape: tuple[int, ...], *, dtype: torch.dtype) -> Tensor:
         """Receive what was posted."""
-        return self._recording.recv(sender, lambda run: posted_tag(run, self.step), shape, dtype)
+        step = self.step
+        return self._recording.recv(sender, lambda run: posted_tag(run, step), shape, dtype)
 
-    def _number(self, way: str, peer: str) -> int:
+    def _numbered(self, way: str, peer: str) -> Tag:
+        step, number = self.step, self._counts[way, peer]
         self._counts[way, peer] += 1
-        return self._counts[way, peer] - 1
+        return lambda run: message_tag(run, step, number)
+
+
+def _send(session: Session, run: int, messages: list[tuple[str, Tag, Tensor, Phase]]) -> None:
+    # What is sent must not change any more, and this memory is written in every run. Every copy is
+    # waited for: torch would note one that is under way on a stream that may be recording.
+    hosts = [
+        in_host_memory(words) if words.is_cuda else words.clone() for _, _, words, _ in messages
+    ]
+    for (to, tag, _, phase), host in zip(messages, hosts, strict=True):
+        session.send(to, tag(run), host, phase=phase)
 
 
 def _unfilled(spec: OpeningSpec, device: torch.device) -> MaskedOpening:

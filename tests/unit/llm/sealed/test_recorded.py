@@ -1,5 +1,7 @@
 """Sealed passes, recorded once and played for every token, by a stand-in for CUDA graphs."""
 
+import gc
+import weakref
 from functools import partial
 from hashlib import sha256
 
@@ -103,6 +105,32 @@ def test_a_longer_text_is_recorded_anew_with_what_was_read(played, monkeypatch):
     # Rooms for 4, 8 and 12 tokens; every other pass of the user is played.
     ways = [was_played for me, was_played, _ in played if me == "user"]
     assert ways == [False, False, True, True, True, False]
+
+
+def test_the_memory_of_a_recording_is_gone_before_the_next_is_made(played, monkeypatch):
+    """A card has no room for many, and passes are made while no cycles are collected."""
+    monkeypatch.setattr("tacit.llm.sealed.passes.ROOM", 4)
+    kinds = (recording.Recording, recorded_dealing.RecordedDealing)
+    made = {kind: [] for kind in kinds}
+
+    def noting(kind, original):
+        def init(self, *args, tape, **kwargs):  # every party has a tape of its own
+            assert all(one() is None for of, one in made[kind] if of is tape)
+            original(self, *args, tape=tape, **kwargs)
+            kept = self._draws if kind is kinds[1] else self
+            made[kind].append((tape, weakref.ref(kept)))
+
+        return init
+
+    for kind in kinds:
+        monkeypatch.setattr(kind, "__init__", noting(kind, kind.__init__))
+    gc.disable()
+    try:
+        model = tiny("llama", seed=2, layers=1)
+        as_user(model, lambda client: say(client, SealedMemory(), [1, 5, 7], 12))
+    finally:
+        gc.enable()
+    assert [len(made[kind]) for kind in kinds] == [8, 4]
 
 
 def test_a_session_on_dealt_material_is_recorded_as_well(played, tmp_path):
