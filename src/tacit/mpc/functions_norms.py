@@ -25,7 +25,7 @@ class Watch(Generic[V]):
     """What a program computes on the way to tell, in the end, whether every value was in range.
 
     Attributes:
-        lengths: mean squares of rows, as parts of the largest that is right; secret.
+        lengths: sums of squares of rows, less the largest that is right; secret.
         short: 1 for every row that was too short; secret.
         loud: 1 for every row of scores that saturated; secret.
     """
@@ -199,7 +199,7 @@ def _rows(
     is_watched = watch is not None and ops.has("flagged")
     if is_watched and ops.number(whole_row, "norm").bound ** 2 * count > most:
         assert watch is not None  # noqa: S101 - it says so
-        watch.lengths.append(_length(ops, whole_row, x, most, bits))
+        watch.lengths.append(_excess(ops, whole_row, x, most, bits))
     squares = ops.mul_rescaling(x, x, bound=most, frac_bits=(bits, bits))
     total = ops.sum(squares, dim=-1, bound=most)
     return _Rows(x, total, shape, most, eps, bits, 2 * ops.frac_bits + 4 - bits)
@@ -235,14 +235,14 @@ def _normal(ops: RescalingVerbs[V], rows: _Rows[V], inverse: V) -> V:
     return ops.mul_rescaling(rows.x, inverse, bound=bound, frac_bits=bits)
 
 
-def _length(ops: RescalingVerbs[V], row: V, stated: V, most: float, bits: int) -> V:
-    """Give the sum of squares of rows as part of a power of four that is ``most`` at most.
+def _excess(ops: RescalingVerbs[V], row: V, stated: V, most: float, bits: int) -> V:
+    """Give what the sum of squares of rows is more than ``most``, as part of a power of four.
 
     The row, whose own bound is never exceeded, is opened with few bits, so that its squares do not
     wrap around; in one message with the row of which a smaller bound is ``stated``.
     """
-    known, count = ops.number(row, "norm"), ops.shape(row)[-1]
-    rough = ops.scale(row, 2.0 ** -floor(log2(most) / 2))
+    known, count, power = ops.number(row, "norm"), ops.shape(row)[-1], floor(log2(most) / 2)
+    rough = ops.scale(row, 2.0**-power)
     reach = ops.number(rough, "norm").bound
     if (reach * 2**_ROUGH_BITS) ** 2 * count >= 2 ** (HEADROOM_BITS - 1):
         raise InputError(
@@ -251,7 +251,8 @@ def _length(ops: RescalingVerbs[V], row: V, stated: V, most: float, bits: int) -
         )
     ops.opened(stated, rough, is_exact=True, frac_bits=(bits, _ROUGH_BITS))
     squares = ops.mul_rescaling(rough, rough, frac_bits=(_ROUGH_BITS, _ROUGH_BITS))
-    return ops.reshape(ops.sum(squares, dim=-1), (prod(ops.shape(row)[:-1]),))
+    excess = ops.shift(ops.sum(squares, dim=-1), -most / 4.0**power)
+    return ops.reshape(excess, (prod(ops.shape(row)[:-1]),))
 
 
 def out_of_range(ops: RescalingVerbs[V], watch: Watch[V]) -> V:
@@ -262,8 +263,8 @@ def out_of_range(ops: RescalingVerbs[V], watch: Watch[V]) -> V:
     """
     counts = []
     if watch.lengths:
-        beyond = ops.shift(ops.concatenate(watch.lengths, dim=0), -1.0)
-        counts.append(ops.sum(ops.indicate(beyond, as_it_is=True), dim=0))
+        beyond = ops.indicate(ops.concatenate(watch.lengths, dim=0), as_it_is=True)
+        counts.append(ops.sum(beyond, dim=0))
     counts += [ops.sum(ops.concatenate(watch.short, dim=0), dim=0)]
     wrong = counts[0] if len(counts) == 1 else ops.add(*counts)
     if watch.loud:
