@@ -5,6 +5,7 @@ for each run generators fill these places, each in the order in which they were 
 """
 
 from collections.abc import Callable
+from math import prod
 from typing import cast
 
 import torch
@@ -228,8 +229,7 @@ def _most_words(plan: Plan) -> int:
         need.second(cast("Prg", count))
         for mask in (need.left, need.right) if isinstance(need, OpeningTriple) else ():
             if mask.run is None:
-                count.words(mask.shape)
-                count.words(mask.shape)
+                count.total += 2 * prod(mask.shape)
     return count.total
 
 
