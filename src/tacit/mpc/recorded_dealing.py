@@ -115,6 +115,11 @@ class _RecordedMaker(Maker):
         (there,) = tables.kept(tables.laid_out(words, self._device))
         return there
 
+    def join_all(self) -> None:
+        """Put the masks of new entries behind the others, also where no product reads them."""
+        for _, spec in self._plan.grown:
+            self._joined(spec.mask)
+
     def _joined(self, mask: Mask) -> SharePair:
         known = self._grown.get(mask.behind)
         if known is None:
@@ -153,8 +158,7 @@ class RecordedDealing:
         with tape.running(), tables.keeping(self._tables):
             tape.begin()
             parts = [self._maker.correction(number) for number in self._numbers]
-            for _, spec in plan.grown:
-                self._maker._joined(spec.mask)
+            self._maker.join_all()
             self._sizes = [len(part) for part in parts]
             self._made = torch.cat(parts)
             self._launch = tape.end()
