@@ -119,13 +119,14 @@ def test_openings_of_all_runs_are_uniform_also_beside_each_other(corrupt):
 @pytest.mark.parametrize("corrupt", [ALICE, BOB])
 def test_a_mask_that_is_drawn_again_in_the_next_run_is_noticed(corrupt, monkeypatch):
     """Entries of the cache, and what meets them, must not get the masks of the run before."""
-    monkeypatch.setattr("tacit.mpc.dealer._stream", _without_run)
+    for module in ("dealer", "supply"):
+        monkeypatch.setattr(f"tacit.mpc.{module}.step_stream", _without_run)
     monkeypatch.setattr(randomness.OpeningMask, "_draw", _same_mask)
     assert noticed(corrupt)
 
 
-def _without_run(session, peer, run, step):
-    return session.shared(peer).fork(f"deal {step}")
+def _without_run(shared, run, step):
+    return shared.fork(f"deal {step}")
 
 
 def _same_mask(need, prg):

@@ -5,6 +5,7 @@ for each run generators fill these places, each in the order in which they were 
 """
 
 from collections.abc import Callable
+from math import prod
 from typing import cast
 
 import torch
@@ -116,6 +117,11 @@ class _RecordedMaker(Maker):
         (there,) = tables.kept(tables.laid_out(words, self._device))
         return there
 
+    def join_all(self) -> None:
+        """Put the masks of new entries behind the others, also where no product reads them."""
+        for _, spec in self._plan.grown:
+            self._joined(spec.mask)
+
     def _joined(self, mask: Mask) -> SharePair:
         known = self._grown.get(mask.behind)
         if known is None:
@@ -154,8 +160,7 @@ class RecordedDealing:
         with tape.running(), tables.keeping(self._tables):
             tape.begin()
             parts = [self._maker.correction(number) for number in self._numbers]
-            for _, spec in plan.grown:
-                self._maker._joined(spec.mask)
+            self._maker.join_all()
             self._sizes = [len(part) for part in parts]
             self._made = torch.cat(parts)
             self._launch = tape.end()
@@ -230,8 +235,7 @@ def _most_words(plan: Plan) -> int:
         need.second(cast("Prg", count))
         for mask in (need.left, need.right) if isinstance(need, OpeningTriple) else ():
             if mask.run is None:
-                count.words(mask.shape)
-                count.words(mask.shape)
+                count.total += 2 * prod(mask.shape)
     return count.total
 
 

@@ -53,7 +53,8 @@ def _check_material(material: Path | None, role: str | None, protocol: "ChatProt
 _SUITS = (
     "\b\nWhich protocol suits whom, if all follow it:\n"
     "  sealed    The owner keeps its weights: the user is shown tokens and nothing\n"
-    "            else. The slowest: a second per token and more.\n"
+    "            else. The slowest: 0.2 s per token for 26 million weights, 0.9 s for 135\n"
+    "            million, on two cores.\n"
     "  permuted  The user may have the weights, and keeps its text: who cheats can\n"
     "            compute every weight. The fastest with a guarantee for the text.\n"
     "  floating  Neither side has a guarantee: noise instead of masks. For trials.\n"
