@@ -16,7 +16,7 @@ from tacit.mpc import (
     serve,
     without_setup,
 )
-from tacit.mpc.plan import cost_in_a_row
+from tacit.mpc.cost import cost_in_a_row
 from tacit.party import run_threads
 from uniformity import complaints, related
 

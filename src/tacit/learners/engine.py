@@ -16,8 +16,8 @@ from tacit.errors import InputError
 from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
 from tacit.mpc.additive2.coded import Codes, OpenCoded
 from tacit.mpc.boundary import Input
+from tacit.mpc.cost import cost_in_a_row
 from tacit.mpc.pace import add_computing
-from tacit.mpc.plan import cost_in_a_row
 from tacit.mpc.share import Spec
 from tacit.party import Progress, Session
 from tacit.result import Forecast

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tacit.errors import DisagreementError
 from tacit.result import Cost, Phase, Timing, Traffic
@@ -78,6 +79,32 @@ class Tally:
             offline_rounds=self._deepest["offline"],
             online_rounds=self._deepest["online"],
         )
+
+
+class HasFlow(Protocol):
+    """A plan, as far as it says who sends what in which order."""
+
+    @property
+    def flow(self) -> tuple[tuple[Phase, Round], ...]:
+        """Return every round, with its phase."""
+        ...
+
+
+def cost_in_a_row(plans: Iterable[HasFlow], *, before: Iterable[Round] = ()) -> Cost:
+    """Return what runs of these plans cost one after the other.
+
+    Rounds are not simply added: who waits for nobody, such as a dealer, goes on with the next run.
+
+    Args:
+        plans: in the order of their runs.
+        before: what is sent online before the first of them.
+    """
+    tally = Tally()
+    tally.add(before, "online")
+    for plan in plans:
+        for phase, messages in plan.flow:
+            tally.add((messages,), phase)
+    return tally.cost()
 
 
 def merge_costs(costs: Mapping[str, Cost]) -> Cost:

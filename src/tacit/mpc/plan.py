@@ -1,7 +1,7 @@
 """The plan: a program run on shapes, before anything is sent; dealer's list and forecast."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -356,23 +356,6 @@ class PlanOps(ProtocolOps[AnySpec]):
             handed=tuple(self._handed),
             flow=tally.flow,
         )
-
-
-def cost_in_a_row(plans: Iterable[Plan], *, before: Iterable[Round] = ()) -> Cost:
-    """Return what runs of these plans cost one after the other.
-
-    Rounds are not simply added: who waits for nobody, such as a dealer, goes on with the next run.
-
-    Args:
-        plans: in the order of their runs.
-        before: what is sent online before the first of them.
-    """
-    tally = Tally()
-    tally.add(before, "online")
-    for plan in plans:
-        for phase, messages in plan.flow:
-            tally.add((messages,), phase)
-    return tally.cost()
 
 
 def owner_role(roles: Roles, owner: str) -> Party | None:

@@ -26,7 +26,7 @@ from tacit.llm.sealed import (
     open_sealed_vault,
     plan_passes,
 )
-from tacit.mpc.plan import cost_in_a_row
+from tacit.mpc.cost import cost_in_a_row
 from tacit.result import Cost, Leak
 
 PROMPT_TOKENS = 128

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from itertools import chain, repeat
 
 from tacit.mpc import Plan
-from tacit.mpc.cost import Round, forecast_seconds
+from tacit.mpc.cost import Round, cost_in_a_row, forecast_seconds
 from tacit.mpc.pace import add_computing
-from tacit.mpc.plan import NETWORKS, cost_in_a_row
+from tacit.mpc.plan import NETWORKS
 from tacit.result import Forecast
 
 

@@ -23,6 +23,8 @@ FRAC_BITS = 16
 _SLACK = 1.25
 """For the errors of approximated functions, which are within a few per cent."""
 _FURTHEST = 40
+_DIVISOR_BITS = 6
+"""What an average of keys that are all alike is divided by keeps so many, up to 1024 keys."""
 _FEWEST_BITS = 26
 """Of a product that goes into the stream: with fewer than 13 of each factor rounding would show."""
 _TAG = "sealed bounds"
@@ -125,6 +127,20 @@ def stream_bits(a: Architecture, bounds: Mapping[str, float]) -> int:
     # The product has twice the usual fraction bits, of which those in front of the cut are 2f.
     room = WORD_BITS - SPARE_BITS - FRAC_BITS - math.ceil(math.log2(most) + 2.0**-8)
     return min(room, 2 * FRAC_BITS) if room >= _FEWEST_BITS else 0
+
+
+def factor_bits(stream: int) -> tuple[int, int]:
+    """Return the fraction bits of two factors of what goes into the stream, by `stream_bits`."""
+    bits = stream or 2 * FRAC_BITS
+    return bits // 2, bits - bits // 2
+
+
+def mixed_bits(stream: int, keys: int) -> tuple[int, int]:
+    """Return those of an average of values and of what divides it, which may be 1 / keys."""
+    average, inverse = factor_bits(stream)
+    is_long = inverse < FRAC_BITS and keys << _DIVISOR_BITS > 1 << inverse
+    # Too precise for the stream: one round more, where texts are long and values can be large.
+    return (FRAC_BITS, FRAC_BITS) if is_long else (average, inverse)
 
 
 def publish(session: Session, a: Architecture, bounds: Mapping[str, float]) -> None:

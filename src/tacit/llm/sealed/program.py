@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.sealed.bounds import FRAC_BITS, stream_bits, weight_shapes
+from tacit.llm.sealed.bounds import FRAC_BITS, factor_bits, mixed_bits, stream_bits, weight_shapes
 from tacit.llm.sealed.choosing import adjusted, drawn
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.told import swap, told_words
@@ -28,8 +28,6 @@ STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""
 _SCORE_BITS, _SPARED_BITS = 9, 4
 """Scores up to 2^9 leave queries and keys all their bits, one more for each that these spare."""
-_DIVISOR_BITS = 6
-"""What an average of keys that are all alike is divided by keeps so many, up to 1024 keys."""
 
 
 class NormFacts(TypedDict, Generic[V]):
@@ -174,7 +172,7 @@ class Passing:
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
         seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
-        bits = self._mixed_bits(step.room)
+        bits = mixed_bits(self._stream_bits, step.room)
         mixed = ops.attention_mixed(scores, seen, values, frac_bits=bits, watch=watch)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
         mixed = ops.reshape(mixed, (rows, a.heads * a.head_dim))
@@ -312,8 +310,8 @@ class Passing:
         if gates:
             gate = self._stated(ops, gates[0], f"{i}.gate")
             curve = ops.elementwise_rescaling("silu" if a.activation == "swiglu" else "gelu", gate)
-            most = self.bounds[f"{i}.active"]
-            active = ops.mul_rescaling(up, curve, bound=most, frac_bits=self._factor_bits)
+            most, bits = self.bounds[f"{i}.active"], factor_bits(self._stream_bits)
+            active = ops.mul_rescaling(up, curve, bound=most, frac_bits=bits)
         else:
             active = ops.elementwise_rescaling("gelu", up)
         out = self._into_stream(ops, w, f"{i}.down", active, bound=self.bounds[f"{i}.fed"])
@@ -380,19 +378,6 @@ class Passing:
         if known.frac_bits > self._stream_bits or known.ring_bits < WORD_BITS:
             x = ops.normalise_scale(x)  # one round more, for products of the whole word
         return self._affine(ops, w, name, x, bound=bound)
-
-    @property
-    def _factor_bits(self) -> tuple[int, int]:
-        """Return the fraction bits of the factors of what goes into the stream."""
-        bits = self._stream_bits or 2 * FRAC_BITS
-        return bits // 2, bits - bits // 2
-
-    def _mixed_bits(self, keys: int) -> tuple[int, int]:
-        """Return those of an average of values and of what divides it, which may be 1 / keys."""
-        average, inverse = self._factor_bits
-        is_long = inverse < FRAC_BITS and keys << _DIVISOR_BITS > 1 << inverse
-        # Too precise for the stream: one round more, where texts are long and values can be large.
-        return (FRAC_BITS, FRAC_BITS) if is_long else (average, inverse)
 
     @property
     def _stream_bits(self) -> int:
