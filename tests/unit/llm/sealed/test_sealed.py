@@ -20,9 +20,8 @@ from tacit.llm.sealed import (
     serve_sealed_owner,
     table,
 )
-from tacit.llm.sealed.bounds import names, weight_shapes
+from tacit.llm.sealed.bounds import mixed_bits, names, stream_bits, weight_shapes
 from tacit.llm.sealed.passes import PASS_WORDS, read_pass
-from tacit.llm.sealed.program import Passing
 from tacit.llm.sealed.table import Table
 from tacit.llm.sealed.wishes import check_wish, wish
 from tacit.mpc import OpeningCache, Words, cache, dealer
@@ -404,16 +403,14 @@ def test_a_long_text_of_large_values_takes_a_round_more():
 def test_the_average_of_many_keys_is_right_where_values_can_be_large(keys):
     """All are alike, so that what it is divided by is small: 13 bits of it were 6 % off."""
     vault = with_bounds(4, LARGE)
-    seats = {"owner": "owner", "user": "user", "dealer": "dealer"}
-    facts = {"gain_bits": vault.gain, "reveal": "token", **seats}
-    passing = Passing(architecture=vault.architecture, bounds=vault.bounds, **facts)
-    assert passing._stream_bits == 26
+    stream = stream_bits(vault.architecture, vault.bounds)
+    assert stream == 26
     values = torch.full((keys, 2), 3.0).double()
 
     def program(ops):
         scores = ops.input("scores", owner=ALICE, shape=(1, keys), bound=8.0)
         mine = ops.scale(ops.input("values", owner=BOB, shape=(keys, 2), bound=4.0), 1.0)
-        seen, bits = torch.ones(1, keys, dtype=torch.bool), passing._mixed_bits(keys)
+        seen, bits = torch.ones(1, keys, dtype=torch.bool), mixed_bits(stream, keys)
         mixed = ops.attention_mixed(scores, seen, lambda: mine, frac_bits=bits)
         return ops.open(mixed, to=(ALICE,), what="mixed", why="test")
 
