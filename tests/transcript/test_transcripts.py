@@ -15,7 +15,7 @@ from tacit import ring
 from tacit.mpc import PROTOCOLS, compute, make_plan, serve
 from tacit.mpc.additive2.logspaced import FEW
 from tacit.mpc.functions_attention import saturated
-from tacit.mpc.functions_norms import Watch, _length
+from tacit.mpc.functions_norms import Watch, _excess
 from tacit.mpc.narrow import sign_extend, uncut
 from tacit.mpc.randomness import unpack
 from tacit.party import run_threads
@@ -55,7 +55,7 @@ def watched_length(ops, row):
         return row
     stated = ops.restate(row, bound=32.0)
     return ops.add(
-        _length(ops, row, stated, 2.0**10, 16),
+        _excess(ops, row, stated, 2.0**10, 16),
         ops.reshape(ops.mul_rescaling(stated, stated, frac_bits=(16, 16)), (SAMPLES,)),
     )
 
