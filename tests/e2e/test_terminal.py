@@ -25,6 +25,8 @@ class Terminal:
         self.mark = f"TACIT_TEST={uuid.uuid4().hex}"
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            # A suite that a shell has started in the background ignores it, and so would this.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.chdir(folder)
             name, value = self.mark.split("=")
             kept = {**os.environ, name: value, "COLUMNS": "100", "TERM": "xterm"}
