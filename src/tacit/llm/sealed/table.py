@@ -269,7 +269,7 @@ def sit_down(
         reveal: what the user is shown.
         seats: who is who.
         known: the bounds and the gain, as the owner.
-        device: where weights lie and are multiplied.
+        device: where weights lie and are multiplied; a card computes passes of one token whole.
     """
     text = f"sealed {architecture!r} {reveal} {FRAC_BITS}"
     session.agree("model", hashlib.sha256(text.encode()).digest())

@@ -67,7 +67,7 @@ class SealedClient:
             architecture: the model's.
             reveal: what is shown.
             seats: who is who.
-            device: where weights lie and are multiplied.
+            device: where weights lie and are multiplied; a card computes passes of one token whole.
             material: what was dealt before, if there is no dealer in the session.
             on_empty: told when an answer ends because the material does.
         """
