@@ -7,10 +7,20 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tacit.crypto.cipher import Layout, combine, make_key, saved, seal, share_key
+from tacit.crypto.cipher import (
+    Ciphertext,
+    Layout,
+    combine,
+    make_key,
+    numbers,
+    paillier,
+    saved,
+    seal,
+    share_key,
+)
 from tacit.crypto.cipher.bfv import _WEIGHED, places_of
 from tacit.crypto.cipher.numbers import FixedBase, multiply_powers
-from tacit.crypto.cipher.paillier import PaillierPublicKey
+from tacit.crypto.cipher.paillier import PaillierPublicKey, load_paillier
 from tacit.errors import DataError, InputError
 from tacit.ring import Prg
 
@@ -89,7 +99,7 @@ def test_paillier_hides_every_released_result(monkeypatch):
 def test_a_key_owner_whose_second_number_hides_nothing_still_sees_a_fresh_result():
     """Powers of −1 are 1 and −1: a result hidden by them would be the product that it knows."""
     key = key_of("paillier")
-    bad = PaillierPublicKey(int(key.public.n), int(key.public.square) - 1)
+    bad = PaillierPublicKey(int(key.public.n), int(key.public.square) - 1, key.public._roots)
     sealed = replace(weighed(key), key_id=bad.key_id)
     known = bad._joined(sealed.parts, 22)
     assert bad.hide(DRAW.bytes) in (1, bad.square - 1)
@@ -101,13 +111,100 @@ def test_a_key_owner_whose_second_number_hides_nothing_still_sees_a_fresh_result
     assert all(pow(one, key.order, int(bad.square)) == 1 for one in factors)
 
 
-@pytest.mark.parametrize("bad", ["small", "square", "even", "short"])
-def test_a_modulus_that_no_honest_owner_would_send_is_refused(bad):
-    n = int(key_of("paillier").public.n)
-    prime = int(key_of("paillier")._p)
-    made = {"small": 65521 * n, "square": prime * prime, "even": 2 * n, "short": prime * 5}[bad]
-    with pytest.raises(DataError):
-        PaillierPublicKey(made, 4)
+def prime(bits, *, above=2):
+    """Draw a prime of so many bits that is 1 modulo another number."""
+    while True:
+        drawn = int.from_bytes(DRAW.bytes(bits // 8), "big") | 3 << (bits - 2)
+        found = drawn // above * above + 1
+        if numbers.library().is_prime(found):
+            return found
+
+
+def filled(*factors, bits=2048):
+    """Add the prime with which a modulus has so many bits."""
+    rest = numbers.library().next_prime((3 << (bits - 2)) // math.prod(factors))
+    return (*factors, int(rest))
+
+
+@cache
+def bad_factors(kind):
+    if kind == "a square":
+        p = prime(768)
+        return filled(p, p)
+    if kind in ("one prime below another", "primes below another"):
+        small = (65537, 65539, 65543, 65551)[: 1 if kind.startswith("one") else 4]
+        return filled(*small, prime(960, above=2 * math.prod(small)))
+    if kind == "a prime":
+        return filled()
+    bits = {"too short": 2032, "of an odd length": 2049}.get(kind, 2048)
+    return filled(65521 if kind == "a small prime" else prime(1000), bits=bits)
+
+
+def best_proof(factors):
+    """Return n, and a root of every challenge that has one: whoever made n finds them."""
+    n = math.prod(factors)
+    order = math.prod(one - 1 for one in factors) * n // math.prod(set(factors))
+    while (shared := math.gcd(n, order)) > 1:
+        order //= shared
+    power, powmod = pow(n, -1, order), numbers.library().powmod
+    return n, tuple(int(powmod(one, power, n)) for one in numbers._challenges(n))
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_roots"),
+    [
+        ("a square", False),
+        ("primes below another", False),
+        ("one prime below another", False),
+        ("a small prime", True),
+        ("a prime", True),
+        ("too short", True),
+        ("of an odd length", True),
+    ],
+)
+def test_a_modulus_that_no_honest_owner_would_send_is_refused(kind, has_roots):
+    """With the best proof that its maker can give."""
+    n, roots = best_proof(bad_factors(kind))
+    asked = numbers._challenges(n)
+    powers = [numbers.library().powmod(one, n, n) for one in roots]
+    assert has_roots == (powers == asked)
+    with pytest.raises(DataError, match="Paillier"):
+        PaillierPublicKey(n, 4, roots)
+
+
+def test_a_key_comes_with_a_proof_of_its_own():
+    public, other = key_of("paillier").public, make_key("paillier", DRAW.bytes, bits=2048).public
+    data, n = public.to_bytes(), int(public.n)
+    assert len(data) == 11 * 256
+    assert load_paillier(data).key_id == public.key_id
+    roots = public._roots
+    for wrong in (other._roots, roots[:-1], (*roots[1:], roots[0]), (roots[0] + n, *roots[1:])):
+        with pytest.raises(DataError, match="proof"):
+            PaillierPublicKey(n, 4, wrong)
+
+
+def test_challenges_that_share_a_factor_with_the_modulus_prove_nothing(monkeypatch):
+    """Units are counted in the theorem: where primes are small other numbers are not that rare."""
+    n, p = int(key_of("paillier").public.n), int(key_of("paillier")._p)
+    monkeypatch.setattr(numbers, "_challenges", lambda _: [p] * numbers.ROOTS)
+    _, roots = best_proof((p, n // p))
+    assert pow(roots[0], n, n) == p
+    assert not numbers.is_permutation(n, roots)
+
+
+def test_without_the_proof_a_square_in_the_modulus_reads_a_masked_result(monkeypatch):
+    """Modulo p⁴ no mask and no hider reaches the part of order p: a whole row is read off it."""
+    p, _, q = bad_factors("a square")
+    n, roots = best_proof((p, p, q))
+    monkeypatch.setattr(paillier, "is_permutation", lambda *_: True)
+    public = PaillierPublicKey(n, 4, roots)
+    layout = Layout(rows=30, bound=1, room=1 << 40, by_owner=True)
+    parts = tuple(pow(1 + p, 1 << 20 * at, n * n) for at in range(30))
+    sealed = Ciphertext(layout=layout, key_id=public.key_id, parts=parts)
+    row = DRAW.words((1, 30)).numpy() % (1 << 19)
+    sent, _ = public.mask(public.weigh(np.abs(row), sealed), DRAW.bytes)
+    seen = (pow(int(sent.parts[0]), p * p * (p - 1), p**4) - 1) // p**3 * -1 % p
+    assert [seen >> 20 * at & 0xFFFFF for at in range(30)] == np.abs(row[0]).tolist()
 
 
 def test_the_key_owner_draws_from_all_residues():

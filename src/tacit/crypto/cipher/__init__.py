@@ -34,10 +34,10 @@ def make_key(scheme: Scheme, randomness: Randomness, *, bits: int = BITS) -> Sec
 def load_public(scheme: Scheme, data: bytes) -> PublicKey:
     """Read a public key that a peer sent, or refuse it.
 
-    Guarantee: its form is checked, and of Paillier that the modulus has no small factor. With a bad
-    key of Paillier an owner hurts its own secrets alone; with a public key of BFV that is no
+    Guarantee: its form is checked, and of Paillier the proof that n-th powers hide everything: with
+    a bad key of Paillier an owner hurts its own secrets alone. With a public key of BFV that is no
     encryption of 0 (it cannot be told) it reads the weights off a released result.
-    Cost: none beyond reading.
+    Cost: 0.1 s for Paillier at 3072 bits; none beyond reading for BFV.
     """
     if scheme == "paillier":
         return load_paillier(data)

@@ -17,7 +17,7 @@ _SHARE = struct.Struct("<HHH")
 def dump_secret(key: SecretKey) -> bytes:
     """Write a secret key.
 
-    Guarantee: none: whoever reads it decrypts. Cost: about 5 kB for paillier, 0.9 MB for bfv.
+    Guarantee: none: whoever reads it decrypts. Cost: about 6 kB for paillier, 0.9 MB for bfv.
     """
     if not isinstance(key, PaillierSecretKey | BfvSecretKey):
         raise DataError(f"wanted a secret key of paillier or bfv, got {type(key).__name__}")
@@ -46,7 +46,7 @@ def load_secret(scheme: Scheme, data: bytes) -> SecretKey:
 def dump_share(share: KeyShare) -> bytes:
     """Write one holder's share of a key, with the public key.
 
-    Guarantee: none: it is for this holder alone. Cost: about 2 kB.
+    Guarantee: none: it is for this holder alone. Cost: about 5 kB.
     """
     head = _SHARE.pack(share.point, share.threshold, share.holders)
     exponent = share.exponent.to_bytes((share.exponent.bit_length() + 7) // 8, "big")

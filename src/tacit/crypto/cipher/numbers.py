@@ -1,6 +1,8 @@
-"""Arithmetic of large numbers for Paillier: primes, powers of one base, products of many powers."""
+"""Arithmetic of large numbers for Paillier: primes, a proof about their product, powers."""
 
+import hashlib
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,9 @@ except ImportError:
     gmpy2 = None
 
 _COFACTOR_BITS = 33
+_LEAST_FACTOR_BITS = 16
+ROOTS = 128 // _LEAST_FACTOR_BITS
+"""So many n-th roots convince to 2^-128, where no prime below 2^16 divides n."""
 
 
 def library() -> Any:  # it has no types
@@ -57,6 +62,57 @@ def draw_factored_prime(bits: int, randomness: Randomness) -> tuple[int, tuple[i
             found = 2 * small * large + 1
             if found.bit_length() == bits and found >> (bits - 2) == 3 and lib.is_prime(found, 40):
                 return found, (large, *_factors(small))
+
+
+def prove_permutation(p: int, q: int) -> tuple[int, ...]:
+    """Prove that x → x^n permutes the units modulo n = pq: n-th roots of numbers that n alone sets.
+
+    Guarantee: says nothing of p and q, if SHAKE256 is a random function: whoever may choose it
+        could have taken powers of roots of their own.
+    Cost: a power modulo either prime for every root; 30 ms at 3072 bits.
+    """
+    lib, n = library(), p * q
+    lift = lib.invert(q, p)
+    found = []
+    for asked in _challenges(n):
+        on_p, on_q = (lib.powmod(asked, lib.invert(n, one - 1), one) for one in (p, q))
+        found.append(int(on_q + q * ((on_p - on_q) * lift % p)))
+    return tuple(found)
+
+
+def is_permutation(n: int, roots: Sequence[int]) -> bool:
+    """Check `prove_permutation` (Goldberg, Reyzin, Sagga and Baldimtsi, 2018).
+
+    If n and φ(n) share a prime s, as they do where p² | n or p | q − 1, then units have s times as
+    many n-th roots of 1 at least: one unit in s, or fewer, is an n-th power. As no prime below 2^16
+    divides n, `ROOTS` random units are all n-th powers with a probability below 2^-128. And if they
+    share none, the only n-th root of 1 is 1.
+
+    Guarantee: another n passes with a probability below 2^-128 for every n that its maker tries,
+        if SHAKE256 is a random function.
+    Cost: `ROOTS` powers modulo n: 0.1 s at 3072 bits.
+    """
+    lib = library()
+    if len(roots) != ROOTS or lib.gcd(n, _small_primes()) != 1:
+        return False
+    return all(
+        lib.gcd(asked, n) == 1 and 0 < root < n and lib.powmod(root, n, n) == asked
+        for asked, root in zip(_challenges(n), roots, strict=True)
+    )
+
+
+def _challenges(n: int) -> list[int]:
+    """Return numbers modulo n that nobody chooses, uniform to 2^-128."""
+    size = (int(n).bit_length() + 7) // 8
+    text = b"tacit paillier roots 1\0" + int(n).to_bytes(size, "big")
+    drawn = (hashlib.shake_256(text + bytes([at])).digest(size + 16) for at in range(ROOTS))
+    return [int.from_bytes(one, "big") % int(n) for one in drawn]
+
+
+@cache
+def _small_primes() -> Any:
+    """Return the product of all primes below 2^16."""
+    return library().primorial(1 << _LEAST_FACTOR_BITS)
 
 
 def _factors(number: int) -> tuple[int, ...]:

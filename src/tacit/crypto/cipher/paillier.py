@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,14 @@ from tacit.crypto.cipher.contract import (
     check_fresh,
 )
 from tacit.crypto.cipher.numbers import (
+    ROOTS,
     FixedBase,
     draw_below,
     draw_factored_prime,
+    is_permutation,
     library,
     multiply_powers,
+    prove_permutation,
 )
 from tacit.errors import DataError, InputError, RangeError
 
@@ -44,28 +47,34 @@ class PaillierPublicKey(PublicKey):
         that nothing else is assumed. A `released` result tells the key owner its numbers and
         nothing of the matrix that weighed them, but for how long the work took: exponentiations
         take time that depends on the weights. Ciphertexts are not authenticated.
-        That holds for any modulus and any second number that a key owner may have sent: what is
-        released is hidden by the n-th power of a number drawn here, uniform among all of them. It
+        That holds for every key that a peer may have sent, also for a second number that hides
+        nothing: what is released is hidden by the n-th power of a number drawn here, and `roots`
+        prove (`is_permutation`) that these, times powers of 1 + n, are all residues modulo n². It
         does not hold for numbers that a key owner encrypts beyond what it agreed to: their sum
         tells it which were added.
     Cost: two key lengths of bytes for every ciphertext, into which as many numbers are packed as
-        fit with their guard bits; in form ``rows`` one for every row. 0 rounds.
+        fit with their guard bits; in form ``rows`` one for every row. 0 rounds. 0.1 s at 3072 bits
+        to check the proof, when the key is read.
     """
 
     scheme = "paillier"
 
-    def __init__(self, modulus: int, hider: int) -> None:
+    def __init__(self, modulus: int, hider: int, roots: tuple[int, ...]) -> None:
         lib = library()
         self.n = lib.mpz(modulus)
         self.square = self.n * self.n
-        self._hider = lib.mpz(hider)
-        if self.n.bit_length() < LEAST_BITS or self.n % 2 == 0 or lib.is_prime(self.n):
+        self._hider, self._roots = lib.mpz(hider), roots
+        bits = self.n.bit_length()
+        if bits < LEAST_BITS or bits % 16 or lib.is_prime(self.n):
             raise DataError(
-                f"wanted a Paillier modulus of two primes and {LEAST_BITS} bits or more, got "
-                f"another number of {self.n.bit_length()} bits"
+                f"wanted a Paillier modulus of two primes and {LEAST_BITS} bits or more, in steps "
+                f"of 16, got another number of {bits} bits"
             )
-        if lib.gcd(self.n, _small_primes()) != 1 or lib.is_power(self.n):
-            raise DataError("a Paillier modulus has two large primes and no other factor")
+        if not is_permutation(self.n, roots):
+            raise DataError(
+                "the proof of a Paillier key does not hold: its modulus is not the product of two "
+                "large primes that divide neither of p - 1 and q - 1, or the proof is another's"
+            )
         if not 1 < hider < self.square or lib.gcd(hider, self.n) != 1:
             raise DataError("the second number of a Paillier key is out of range")
         self._bytes = (self.square.bit_length() + 7) // 8
@@ -74,9 +83,11 @@ class PaillierPublicKey(PublicKey):
         ]
 
     def to_bytes(self) -> bytes:
-        """Return n and the number of which powers hide."""
+        """Return n, the number of which powers hide, and the proof about n."""
         size = self._bytes // 2
-        return int(self.n).to_bytes(size, "big") + int(self._hider).to_bytes(2 * size, "big")
+        hider = int(self._hider).to_bytes(2 * size, "big")
+        proof = b"".join(one.to_bytes(size, "big") for one in self._roots)
+        return int(self.n).to_bytes(size, "big") + hider + proof
 
     def per_part(self, layout: Layout) -> int:
         """Return how many numbers lie in one ciphertext."""
@@ -146,7 +157,7 @@ class PaillierPublicKey(PublicKey):
         return self._made(layout, tuple(parts))
 
     def mask(self, sealed: Ciphertext, randomness: Randomness) -> tuple[Ciphertext, Residues]:
-        """Add uniform plaintexts modulo n: the mask is perfect."""
+        """Add uniform plaintexts modulo n: what is sent is uniform modulo n², as `roots` prove."""
         released = self.release(sealed, randomness)
         drawn = tuple(draw_below(int(self.n), randomness) for _ in released.parts)
         parts = (
@@ -346,7 +357,8 @@ def make_paillier(randomness: Randomness, bits: int = BITS) -> PaillierSecretKey
         ):
             break
     hider = lib.powmod(n - drawn * drawn % n, n, n * n)  # −x²: generates Jacobi symbol 1
-    return PaillierSecretKey(PaillierPublicKey(n, int(hider)), (p, q), roots)
+    public = PaillierPublicKey(n, int(hider), prove_permutation(p, q))
+    return PaillierSecretKey(public, (p, q), roots)
 
 
 def _root(prime: int, below: tuple[int, ...], randomness: Randomness) -> int:
@@ -362,16 +374,14 @@ def _root(prime: int, below: tuple[int, ...], randomness: Randomness) -> int:
 
 def load_paillier(data: bytes) -> PaillierPublicKey:
     """Read a public key, or refuse it."""
-    size = len(data) // 3
-    if len(data) % 3 or size * 8 < LEAST_BITS or size * 8 > 16384:
+    count = 3 + ROOTS
+    size = len(data) // count
+    if len(data) % count or size * 8 < LEAST_BITS or size * 8 > 16384:
         raise DataError(f"got {len(data)} bytes, which are no Paillier key")
-    return PaillierPublicKey(int.from_bytes(data[:size], "big"), int.from_bytes(data[size:], "big"))
-
-
-@cache
-def _small_primes() -> Any:
-    """Return the product of all primes below 2^16."""
-    return library().primorial(1 << 16)
+    n, high, low, *roots = (
+        int.from_bytes(data[at : at + size], "big") for at in range(0, len(data), size)
+    )
+    return PaillierPublicKey(n, (high << 8 * size) + low, tuple(roots))
 
 
 def per_part(layout: Layout, bits: int) -> int:

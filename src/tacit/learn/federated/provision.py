@@ -71,8 +71,9 @@ def provision(
         bits: of a Paillier key.
 
     Guarantee: whoever runs this knows every key, and must forget them: one of the clients, or
-    someone whom all of them trust; not the server.
-    Cost: about a second for Paillier; a secret is 2 to 5 kB with Paillier, 0.9 MB with BFV.
+    someone whom all of them trust; not the server. All sides check the proof of a Paillier key, but
+    it adds nothing to that trust.
+    Cost: about a second for Paillier; a secret is 5 or 6 kB with Paillier, 0.9 MB with BFV.
     """
     if not spec.needs_secrets:
         return spec, (b"",) * spec.clients

@@ -6,7 +6,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
 from short_keys import short_key
-from tacit.errors import ConfigError, DataError
+from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learn.vertical import regression
 from tacit.learn.vertical.regression import (
     Regression,
@@ -121,6 +121,23 @@ def test_an_owner_cannot_try_numbers_against_the_mask(monkeypatch):
     )
     learned(task, X[FEW], Y[FEW], np.ones(8, dtype=np.int64))
     assert all(part == 1 for part in sent[0][1].parts)  # the test would have noticed
+
+
+def test_a_key_without_its_proof_ends_the_run_with_its_senders_name(monkeypatch):
+    """Before anything that weighs is sent; all keys of a peer come in through the same door."""
+    task = Regression(labelled="bank", other="shop", cipher="paillier", max_iter=1)
+    send = regression.send_key
+
+    def forged(session, to, key):
+        if session.me == "bank":
+            data = key.to_bytes()
+            data = data[:-1] + bytes([data[-1] ^ 1])  # of the last root
+            key = type("Forged", (), {"to_bytes": lambda _: data})()
+        send(session, to, key)
+
+    monkeypatch.setattr(regression, "send_key", forged)
+    with pytest.raises(PartyError, match=r"'bank'.*proof"):
+        learned(task, X[FEW], Y[FEW])
 
 
 def test_an_owner_with_a_column_of_one_row_reads_the_label_of_that_row():
