@@ -1,5 +1,7 @@
 """Flower's records of named arrays, and the one vector that is aggregated."""
 
+import hashlib
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from tacit.errors import ConfigError
 
 try:
-    from flwr.app import Array, ArrayRecord
+    from flwr.app import Array, ArrayRecord, RecordDict
 except ImportError as error:
     raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
@@ -22,6 +24,33 @@ def flat_arrays(record: ArrayRecord) -> Flat:
     return np.concatenate([array.numpy().reshape(-1) for array in record.values()]).astype(
         np.float32
     )
+
+
+def digest_of(content: RecordDict, *, without: str, bound: float) -> bytes:
+    """Hash all that an app is given in a round: every record but one, and the clip.
+
+    Guarantee: different contents, or arrays of other names, shapes or order, have different
+    digests, if SHA-256 is collision-resistant.
+    Cost: one pass over the arrays.
+    """
+    found = hashlib.sha256(b"tacit model")
+
+    def add(*parts: object) -> None:
+        for part in parts:  # each behind its length: no two lists of parts run into one another
+            body = part if isinstance(part, bytes) else repr(part).encode()
+            found.update(struct.pack("<Q", len(body)) + body)
+
+    add(bound)
+    for name, record in sorted(content.items()):
+        if name == without:
+            continue
+        add(name, type(record).__name__, len(record))
+        if isinstance(record, ArrayRecord):
+            for key, one in record.items():  # in the order in which they are joined
+                add(key, one.dtype, tuple(one.shape), one.stype, one.data)
+        else:
+            add(*sorted(record.items()))
+    return found.digest()
 
 
 def named_arrays(model: torch.nn.Module) -> Callable[[Flat], ArrayRecord]:

@@ -11,10 +11,19 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated.aggregators import find_aggregator
-from tacit.learn.federated.arrays import Flat
+from tacit.learn.federated.arrays import Flat, digest_of
 from tacit.learn.federated.config import RoundConfig
 from tacit.learn.federated.contract import HELPER, Aggregate, Meter, run_round
-from tacit.learn.federated.node import ARRAYS, HELLO, HELP, RECORD, TRAIN, check_spec, to_bytes
+from tacit.learn.federated.node import (
+    ARRAYS,
+    CLIENT,
+    HELLO,
+    HELP,
+    RECORD,
+    TRAIN,
+    check_spec,
+    to_bytes,
+)
 from tacit.learn.federated.shaping import Shaper
 from tacit.learn.federated.spec import HELPERS, FederatedSpec
 from tacit.ring import Prg
@@ -124,6 +133,9 @@ class FlowerCarrier:
             shapes = {name: array.numpy().shape for name, array in self._arrays(flat).items()}
             self._shaper = Shaper(config.mechanism, list(shapes), list(shapes.values()))
         outlook = self._shaper.outlook(flat)
+        bound = outlook.bound or 0.0
+        content = self._content({"role": CLIENT}, self._arrays(flat))
+        config = replace(config, model=digest_of(content, without=RECORD, bound=bound))
         met = set[int]()  # who has the model of the round
 
         def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
@@ -131,11 +143,11 @@ class FlowerCarrier:
             met.update(messages)
             asked = {
                 self._nodes[index]: {
-                    "role": HELP if index == HELPER else "client",
+                    "role": HELP if index == HELPER else CLIENT,
                     "index": index,
                     "payload": payload,
                     "helper": self._helper_key,
-                    "bound": outlook.bound or 0.0,
+                    "bound": bound,
                 }
                 for index, payload in messages.items()
                 if self._nodes.get(index) in self._greeted
@@ -171,7 +183,7 @@ class FlowerCarrier:
 
     def _content(self, said: dict[str, Any], arrays: ArrayRecord | None) -> RecordDict:
         content = RecordDict({RECORD: ConfigRecord(said)})
-        if arrays is not None and said["role"] == "client":
+        if arrays is not None and said["role"] == CLIENT:
             content[ARRAYS] = arrays
             for name, config in self._configs.items():
                 content[name] = config

@@ -13,7 +13,7 @@ from tacit.errors import ConfigError
 from tacit.learn.federated.calibration import CalibratedMechanism, calibrate
 from tacit.learn.federated.contract import Floats, Update
 from tacit.learn.federated.grid import Grid
-from tacit.learn.federated.secagg import LARGEST_WEIGHT
+from tacit.learn.federated.secagg.plan import LARGEST_WEIGHT, MODEL_BYTES
 from tacit.learn.federated.spec import FederatedSpec
 from tacit.ring import Prg
 
@@ -35,6 +35,8 @@ class RoundConfig:
         threshold: how many clients decrypt together; None if each can.
         public_key: of that cipher.
         verified: whether clients check the sum.
+        model: the digest of all that the clients of this round train on, which each finds in what
+            it was given; zeros where one process plays all parties.
     """
 
     clients: int
@@ -49,6 +51,7 @@ class RoundConfig:
     threshold: int | None = None
     public_key: bytes | None = None
     verified: bool = False
+    model: bytes = bytes(MODEL_BYTES)
 
     @property
     def parameters(self) -> int:

@@ -7,7 +7,7 @@ roles. All else, whatever its type, is refused before an app sees it.
 import logging
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.aggregators import Seat, find_aggregator
-from tacit.learn.federated.arrays import Flat, arrays_like, flat_arrays
+from tacit.learn.federated.arrays import Flat, arrays_like, digest_of, flat_arrays
 from tacit.learn.federated.config import round_config
 from tacit.learn.federated.contract import Floats, Update, kind_of
 from tacit.learn.federated.journal import Journal, journal_of
@@ -127,6 +127,7 @@ class Visit:
         weight = to_int(state["weight"])
         small = np.frombuffer(to_bytes(state["small"]), np.bool_) if state["small"] else None
         config = round_config(self._spec, to_int(state["dimension"]))
+        config = replace(config, model=to_bytes(state["model"]))
         make = find_aggregator(self._spec.aggregator).make_client
         side = make(config, self._seat(asked, state), Prg.from_os())
         answer = side.answer(asked.payload, lambda after=None: Update(values, weight, small))
@@ -169,6 +170,7 @@ class Visit:
             before = flat_arrays(given)
         except (ValueError, TypeError, EOFError) as error:
             raise PartyError("server", "its arrays are not numbers that can be read") from error
+        model = digest_of(message.content, without=RECORD, bound=asked.bound)
         if self._spec.aggregator == "sequential":
             before = before + self._start(asked, before.size).astype(before.dtype)
             message.content[ARRAYS] = arrays_like(given)(before)
@@ -182,6 +184,7 @@ class Visit:
         return {
             "update": change.astype("<f4").tobytes(),
             "dimension": before.size,
+            "model": model,
             "small": b"" if outlook.small is None else outlook.small.tobytes(),
             "weight": weight,
             "invitation": b"",

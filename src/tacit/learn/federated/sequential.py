@@ -24,7 +24,6 @@ from tacit.learn.federated.contract import (
     unpack,
 )
 from tacit.learn.federated.provision import read_secret
-from tacit.learn.federated.secagg.plan import SESSION_BYTES
 from tacit.learn.federated.sums import SAVED, SERVER
 from tacit.ring import Prg
 
@@ -32,6 +31,7 @@ PASS, PASSED, REVEAL, REVEALED = range(96, 100)
 _PLAN = struct.Struct("<IIQ")
 _COUNT = struct.Struct("<I")
 _SEALING_BYTES = 28
+_SESSION_BYTES = 16
 
 
 def upload_bytes(config: RoundConfig) -> int:
@@ -48,7 +48,7 @@ class SequentialServerSide:
     """
 
     def __init__(self, config: RoundConfig, prg: Prg) -> None:
-        self._config, self._session = config, prg.bytes(SESSION_BYTES)
+        self._config, self._session = config, prg.bytes(_SESSION_BYTES)
         self._waiting = list(range(config.clients))
         self._survivors: list[int] = []
         self._sealed = b""
@@ -183,7 +183,7 @@ class SequentialClientSide:
 
     def _read(self, message: bytes) -> tuple[Floats, int]:
         session, facts, sealed = cast(list[bytes], unpack(message, PASS, "bbb", sender=SERVER))
-        if facts != _facts(self._config) or len(session) != SESSION_BYTES:
+        if facts != _facts(self._config) or len(session) != _SESSION_BYTES:
             raise DisagreementError(
                 SERVER,
                 "its plan of the round is not the one that follows from this client's config",

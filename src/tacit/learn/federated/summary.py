@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tacit.dp import Event, Repeated, confirm, epsilon, sharpen, unroll
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.calibration import CalibratedMechanism
-from tacit.learn.federated.promises import promises
+from tacit.learn.federated.promises import CHOSEN, LAST, promises
 from tacit.learn.federated.rounds import Outcome
 from tacit.learn.federated.spec import HELPERS, FederatedSpec
 from tacit.result import Claim, Cost, Curve, Leak, LeakKind, Metric, Sheet, Traffic
@@ -65,8 +65,8 @@ def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
                 guarantee="hidden in the sum of those who stayed",
                 assumptions=(
                     _SERVERS[spec.server],
-                    f"at most {spec.colluding_share:.0%} of the clients work with it; "
-                    "whoever knows all other updates of a sum knows the last",
+                    f"at most {spec.colluding_share:.0%} of the clients work with it; {LAST}",
+                    *([CHOSEN] if spec.server == "malicious" else []),
                     f"at most {spec.drop_rate:.0%} of the clients fall silent in a round; "
                     "if more do, the round may be void",
                     "X25519, AES-128, SHA-256 and Ed25519 hold; the random graph fails with "

@@ -11,7 +11,7 @@ from tacit.learn.federated.config import RoundConfig
 from tacit.learn.federated.contract import pack, unpack
 from tacit.learn.federated.secagg.graph import Neighbourhood
 from tacit.learn.federated.secagg.plan import SESSION_BYTES, SecAggPlan
-from tacit.learn.federated.secagg.sides import plan_words
+from tacit.learn.federated.secagg.sides import check_model, plan_words
 
 SERVER = "server"
 SAVED = 66
@@ -25,8 +25,8 @@ def plan_sum(config: RoundConfig) -> SecAggPlan:
 
 
 def open_message(kind: int, config: RoundConfig, plan: SecAggPlan) -> bytes:
-    """Invite to a round: its session, and a digest of all that both sides must agree on."""
-    return pack(kind, plan.session, _facts(kind, config, plan))
+    """Invite to a round: its session, its words, and a digest of all that all must agree on."""
+    return pack(kind, plan.session, plan.length, plan.word_bytes, _facts(kind, config, plan))
 
 
 def read_open(message: bytes, kind: int, config: RoundConfig) -> SecAggPlan:
@@ -35,8 +35,8 @@ def read_open(message: bytes, kind: int, config: RoundConfig) -> SecAggPlan:
     Raises:
         DisagreementError: the server's plan is another than that of this config.
     """
-    session = session_of(message, kind)
-    plan = replace(plan_sum(config), session=session)
+    plan = replace(plan_sum(config), session=session_of(message, kind))
+    check_model(plan, config)
     if message != open_message(kind, config, plan):
         raise DisagreementError(
             SERVER, "its plan of the round is not the one that follows from this client's config"
@@ -50,10 +50,20 @@ def session_of(message: bytes, kind: int) -> bytes:
     Raises:
         FrameError: it is none.
     """
-    session, facts = cast(list[bytes], unpack(message, kind, "bb", sender=SERVER))
+    return read_words(message, kind)[0]
+
+
+def read_words(message: bytes, kind: int) -> tuple[bytes, int, int]:
+    """Read the session of an invitation, how many words are added up in it, and their bytes.
+
+    Raises:
+        FrameError: it is none.
+    """
+    session, length, width, facts = unpack(message, kind, "biib", sender=SERVER)
+    session, facts = cast(bytes, session), cast(bytes, facts)
     if len(session) != SESSION_BYTES or len(facts) != _FACTS_BYTES:
         raise FrameError(SERVER, "its invitation has fields of another length")
-    return session
+    return session, cast(int, length), cast(int, width)
 
 
 def write_survivors(survivors: tuple[int, ...]) -> bytes:

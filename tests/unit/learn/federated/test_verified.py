@@ -10,7 +10,7 @@ from tacit.errors import PartyError
 from tacit.learn.federated import FederatedSpec, PrivacySpec, Update, verified
 from tacit.learn.federated.contract import RunOver, VoidRound, kind_of, pack, run_round, unpack
 from tacit.learn.federated.promises import promises
-from tacit.learn.federated.secagg.plan import to_wire
+from tacit.learn.federated.secagg.plan import SESSION_BYTES, to_wire
 from tacit.learn.federated.shuffled.roles import COMPLAINED, CONFIRMED
 from tacit.learn.federated.sums import plan_sum, write_survivors
 from tacit.learn.federated.verified import CHECK, is_right, tags_of, write_tags
@@ -211,7 +211,7 @@ def test_every_single_change_is_noticed_and_the_true_sum_is_not(word_bytes):
     assert not is_right(plan, total, without(0), KEY)
     assert not is_right(plan, total, {**NONCES, 0: bytes(16)[:-1] + b"!"}, KEY)
     assert not is_right(plan, total, NONCES, bytes(32))
-    assert not is_right(replace(plan, session=bytes(16)), total, NONCES, KEY)
+    assert not is_right(replace(plan, session=bytes(SESSION_BYTES)), total, NONCES, KEY)
     for bit in range(8 * word_bytes):
         forged = total.copy()
         forged[7:8] += plan.dtype.type(1 << bit)
@@ -245,7 +245,7 @@ def test_a_missing_mask_is_noticed(missing, monkeypatch):
 
 def test_tags_of_one_vector_differ_in_every_session():
     plan, words, _ = make_sum()
-    other = replace(plan, session=bytes(16))
+    other = replace(plan, session=bytes(SESSION_BYTES))
     assert not set(tags_of(plan, words[0], KEY)) & set(tags_of(other, words[0], KEY))
 
 

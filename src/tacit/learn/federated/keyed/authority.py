@@ -19,7 +19,7 @@ from tacit.crypto import KeyPair, agree, derive
 from tacit.errors import FrameError, InputError, PartyError
 from tacit.learn.federated.contract import HELPER, Enter, pack, records, unpack
 from tacit.learn.federated.secagg.plan import Words, add_masks
-from tacit.learn.federated.sums import SERVER, session_of
+from tacit.learn.federated.sums import SERVER, read_words
 
 OPEN, UPLOAD, RELEASE, RELEASED = range(88, 92)
 AUTHORITY = HELPER
@@ -48,34 +48,30 @@ class Summand:
         return _SUMMAND.pack(self.index, self.weight, self.public, self.identity, self.signature)
 
 
-def release_message(
-    invitation: bytes, summands: Sequence[Summand], *, length: int, word_bytes: int
-) -> bytes:
+def release_message(invitation: bytes, summands: Sequence[Summand]) -> bytes:
     """Ask for the pads of a weighted sum."""
-    return pack(
-        RELEASE, invitation, length, word_bytes, b"".join(one.to_bytes() for one in summands)
-    )
+    return pack(RELEASE, invitation, b"".join(one.to_bytes() for one in summands))
 
 
-def pad_key(
-    mine: KeyPair, theirs: bytes, *, invitation: bytes, index: int, word_bytes: int
-) -> bytes:
+def pad_key(mine: KeyPair, theirs: bytes, *, invitation: bytes, index: int) -> bytes:
     """Derive the key of a client's pad in a round; client and authority find the same.
 
-    The width of words is a part of it: pads added up in wider words than clients did would tell
-    carries, which are no function of the sum.
+    All of the invitation is a part of it: the digest of the model, so that pads of clients that
+    were given different ones do not come off; how many words there are, so that the authority works
+    out no more than clients sent; and their width, as pads added up in wider words than clients did
+    would tell carries, which are no function of the sum.
 
-    Guarantee: to everyone else it is uniform, and independent of every other client's, of every
-    other invitation's and of every other width's, if X25519 and HMAC-SHA256 hold.
+    Guarantee: to everyone else it is uniform, and independent of every other client's and of every
+    other invitation's, if X25519 and HMAC-SHA256 hold.
     Cost: one scalar multiplication.
     """
     name = hashlib.sha256(invitation).digest()
-    context = b"tacit keyed pad" + name + struct.pack("<IB", index, word_bytes)
+    context = b"tacit keyed pad" + name + struct.pack("<I", index)
     return derive(agree(mine, theirs), context=context, length=_PAD_BYTES)
 
 
 def summand_text(invitation: bytes, index: int, public: bytes) -> bytes:
-    """Write what a client signs: that this key is its own, in this round."""
+    """Write what a client signs: that this key is its own, in a round of this model and size."""
     name = hashlib.sha256(invitation).digest()
     return b"tacit keyed term" + name + struct.pack("<I", index) + public
 
@@ -125,17 +121,16 @@ class Authority:
         Raises:
             PartyError: the sum is not one that may be shown, or one of this session was.
         """
-        invitation, length, width, body = unpack(message, RELEASE, "biib", sender=SERVER)
-        invitation, length, width = cast(bytes, invitation), cast(int, length), cast(int, width)
+        invitation, body = cast(list[bytes], unpack(message, RELEASE, "bb", sender=SERVER))
+        session, length, width = read_words(invitation, OPEN)
         if not 1 <= length <= MOST_WORDS or not 1 <= width <= 8:
             raise FrameError(SERVER, f"it asked for {length} pads of {width} bytes")
-        session = session_of(invitation, OPEN)
         summands = [
             Summand(
                 index=index, weight=weight, public=public, identity=identity, signature=signature
             )
             for index, weight, public, identity, signature in map(
-                _SUMMAND.unpack, records(cast(bytes, body), SUMMAND_BYTES, sender=SERVER)
+                _SUMMAND.unpack, records(body, SUMMAND_BYTES, sender=SERVER)
             )
         ]
         self._check(summands)
@@ -144,13 +139,7 @@ class Authority:
         groups: dict[int, list[bytes]] = {}
         try:
             for one in summands:
-                key = pad_key(
-                    self._mine,
-                    one.public,
-                    invitation=invitation,
-                    index=one.index,
-                    word_bytes=width,
-                )
+                key = pad_key(self._mine, one.public, invitation=invitation, index=one.index)
                 groups.setdefault(one.weight, []).append(key)
         except InputError as error:
             raise PartyError(SERVER, f"it passed on a key of no client: {error}") from error

@@ -118,13 +118,8 @@ class KeyedServerSide:
                 f"{len(self._summands)} updates arrived, the plan wants {self._config.minimum}",
             )
         self._is_asked = True
-        asked = release_message(
-            self._invitation,
-            [self._summands[index] for index in self.survivors],
-            length=self.plan.length,
-            word_bytes=self.plan.word_bytes,
-        )
-        return {AUTHORITY: asked}
+        summands = [self._summands[index] for index in self.survivors]
+        return {AUTHORITY: release_message(self._invitation, summands)}
 
     def aggregate(self) -> Aggregate:
         """Return the mean of those who sent something."""
@@ -184,13 +179,7 @@ class KeyedClientSide:
         if self._tag is not None:
             self._tag(plan, words)
         once = make_key_pair()
-        key = pad_key(
-            once,
-            self._authority,
-            invitation=message,
-            index=self._index,
-            word_bytes=plan.word_bytes,
-        )
+        key = pad_key(once, self._authority, invitation=message, index=self._index)
         add_masks(words, plus=[key])
         self._is_sent = True
         identity, signature = bytes(KEY_BYTES), bytes(SIGNATURE_BYTES)

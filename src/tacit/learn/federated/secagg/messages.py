@@ -17,7 +17,7 @@ from tacit.crypto import KeyPair, agree, derive
 from tacit.errors import FrameError, PartyError
 from tacit.learn.federated.contract import pack, records, unpack
 from tacit.learn.federated.secagg.graph import Neighbourhood, draw_order, holders
-from tacit.learn.federated.secagg.plan import SecAggPlan
+from tacit.learn.federated.secagg.plan import SESSION_BYTES, SecAggPlan
 
 OPEN, ADVERT, ROSTER, SHARES, DELIVERY, INPUT, SURVIVORS, ATTEST, ATTESTED, UNMASK = range(10)
 SEED_BYTES = 16
@@ -28,7 +28,7 @@ SEALED_BYTES = 2 * SHARE_BYTES + 28
 PARCEL_BYTES = 2 * COMMIT_BYTES + SEALED_BYTES
 
 _ADVERT = struct.Struct("<I32s32s32s64s")
-_PLAN = struct.Struct("<IQddBIII16s")
+_PLAN = struct.Struct(f"<IQddBIII{SESSION_BYTES}s")
 ADVERT_BYTES = _ADVERT.size
 TAG_BYTES = 16
 SERVER = "server"

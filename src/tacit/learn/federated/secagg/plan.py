@@ -17,7 +17,8 @@ from tacit.ring import Prg
 Words = NDArray[Any]  # uint32 or uint64, by the width of the plan
 Floats = NDArray[np.floating[Any]]
 
-SESSION_BYTES = 16
+NONCE_BYTES, MODEL_BYTES = 16, 32
+SESSION_BYTES = NONCE_BYTES + MODEL_BYTES
 WEIGHT_BITS = 24
 LARGEST_WEIGHT = 2**WEIGHT_BITS - 1
 TAG_BITS = 64
@@ -37,7 +38,8 @@ class SecAggPlan:
         word_bytes: bytes per value on the wire; the sum is taken modulo 2^(8 · word_bytes).
         neighbourhood: who masks with how many, and the threshold of recovery.
         minimum: fewest clients whose sum may be shown.
-        session: fresh for every round; no message of another round is accepted.
+        session: fresh for every round, and the digest of what its clients train on: no message of
+            another round or model is accepted, as every key, tag and signature is bound to it.
         tags: 64-bit tags of the input that are added up beside it; see `verified`.
     """
 
@@ -57,7 +59,8 @@ class SecAggPlan:
                 f"the fewest clients whose sum is shown must be 2 to {self.clients}, "
                 f"got {self.minimum}"
             )
-        if self.dimension < 1 or not 1 <= self.word_bytes <= 8 or len(self.session) != 16:
+        is_named = len(self.session) == SESSION_BYTES
+        if self.dimension < 1 or not 1 <= self.word_bytes <= 8 or not is_named:
             raise ConfigError("a masked plan wants a dimension, 1 to 8 bytes a word and a session")
 
     @property
@@ -101,6 +104,7 @@ def plan_secagg(
     word_bytes: int = 4,
     scale: float | None = None,
     headroom: float = 0.0,
+    model: bytes = bytes(MODEL_BYTES),
 ) -> SecAggPlan:
     """Choose the finest units whose sum over all clients cannot wrap, or check those given.
 
@@ -113,6 +117,7 @@ def plan_secagg(
         word_bytes: bytes per number on the wire.
         scale: units per 1.0; the finest that fit, if not given.
         headroom: how far noise may carry the sum beyond clients · bound, in the unit of the data.
+        model: the digest of what the clients train on.
 
     Raises:
         ConfigError: the words are too narrow for so many clients.
@@ -137,7 +142,7 @@ def plan_secagg(
         word_bytes=word_bytes,
         neighbourhood=neighbourhood,
         minimum=minimum,
-        session=os.urandom(SESSION_BYTES),
+        session=os.urandom(NONCE_BYTES) + model,
     )
 
 

@@ -22,6 +22,7 @@ from tacit.learn.federated.secagg.messages import (
     read_open,
 )
 from tacit.learn.federated.secagg.plan import (
+    NONCE_BYTES,
     SecAggPlan,
     Words,
     dequantise,
@@ -71,8 +72,26 @@ def plan_words(config: RoundConfig, neighbourhood: Neighbourhood) -> SecAggPlan:
         word_bytes=4 if scale is None or units < 2**30 else 5,
         scale=scale,
         headroom=headroom,
+        model=config.model,
     )
     return replace(plan, tags=2) if config.verified else plan
+
+
+def check_model(plan: SecAggPlan, config: RoundConfig) -> None:
+    """Refuse a round about another model than this client was given.
+
+    A server that has all others train a model that learns nothing reads the one update that is left
+    off the sum (Pasquini et al., CCS 2022). With the digest in the session, clients that were given
+    different ones have no common key.
+
+    Raises:
+        DisagreementError: it is about another, or with other configs or another clip.
+    """
+    if plan.session[NONCE_BYTES:] != config.model:
+        raise DisagreementError(
+            SERVER,
+            "the round is about another model, config or clip than it gave this client to train",
+        )
 
 
 def words_of(config: RoundConfig, plan: SecAggPlan, update: Update, prg: Prg) -> Words:
@@ -190,6 +209,7 @@ class SecAggClientSide:
         plan, index = self._plan_of(message), read_open(message)[1]
         if self._client is not None:
             raise PartyError(SERVER, "it invited this client a second time")
+        check_model(plan, self._config)
         expected = replace(plan_from(self._config), session=plan.session)
         if plan != expected or index != self._index:
             raise DisagreementError(

@@ -12,7 +12,7 @@ from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated import FederatedSpec, PrivacySpec, Update, VoidRound
 from tacit.learn.federated.aggregators import Once
-from tacit.learn.federated.contract import HELPER, unpack
+from tacit.learn.federated.contract import HELPER, pack, unpack
 from tacit.learn.federated.journal import journal_of
 from tacit.learn.federated.keyed.authority import (
     OPEN,
@@ -63,8 +63,8 @@ class Scene(Stage):
         self.plan = self.server.plan
 
     def ask(self, summands, helper=None, **changes):
-        asked = {"length": self.plan.length, "word_bytes": self.plan.word_bytes, **changes}
-        return (helper or self.helper)(release_message(self.invitation, summands, **asked))
+        invitation = resized(self.invitation, **changes)
+        return (helper or self.helper)(release_message(invitation, summands))
 
     def pad_key(self, index, mine=None, theirs=None):
         return pad_key(
@@ -72,11 +72,17 @@ class Scene(Stage):
             theirs or self.summands[index].public,
             invitation=self.invitation,
             index=index,
-            word_bytes=self.plan.word_bytes,
         )
 
     def some(self, *indices, **changes):
         return [replace(self.summands[index], **changes) for index in indices]
+
+
+def resized(invitation, **changes):
+    """An invitation to as many words, and of as many bytes, as a server likes to ask for."""
+    session, length, width, facts = unpack(invitation, OPEN, "biib", sender="server")
+    asked = {"length": length, "word_bytes": width, **changes}
+    return pack(OPEN, session, asked["length"], asked["word_bytes"], facts)
 
 
 def pads_in(answer):
@@ -109,6 +115,17 @@ def test_a_size_that_no_round_has_is_refused(changes):
     scene = Scene()
     with pytest.raises(PartyError, match="it asked for"):
         scene.ask(scene.some(*range(CLIENTS)), **changes)
+
+
+@pytest.mark.parametrize("changes", [{"length": SIZE}, {"length": 1 << 28}, {"word_bytes": 8}])
+def test_pads_are_worked_out_for_as_many_words_as_clients_signed(changes, monkeypatch):
+    """Without the signature a message of 1 KB was gigabytes of work."""
+    scene = Scene(**AGAINST_ALL)
+    with monkeypatch.context() as watched:
+        watched.setattr("tacit.learn.federated.keyed.authority.add_masks", lambda *a, **b: 1 / 0)
+        with pytest.raises(PartyError, match="client 0 has not signed"):
+            scene.ask(scene.some(*range(CLIENTS)), **changes)
+    assert scene.ask(scene.some(*range(CLIENTS)))
 
 
 def weighed(scene, **changes):
@@ -246,8 +263,6 @@ def test_keys_of_one_round_are_of_no_use_in_another():
     old = release_message(
         open_message(OPEN, scene.terms, plan_sum(scene.terms)),  # another session, same keys
         scene.some(*range(CLIENTS)),
-        length=scene.plan.length,
-        word_bytes=scene.plan.word_bytes,
     )
     other = pads_in(scene.helper(old))
     assert not (other == pads_in(scene.ask(scene.some(*range(CLIENTS))))).any()
@@ -299,7 +314,7 @@ def test_the_authority_is_sent_keys_and_no_words():
 
     Watched(policy(), offers()).run()
     asked = sent[HELPER][0]
-    assert len(unpack(asked, RELEASE, "biib", sender="server")[3]) == 133 * CLIENTS
+    assert len(unpack(asked, RELEASE, "bb", sender="server")[1]) == 133 * CLIENTS
     for index in range(CLIENTS):
         *_, words = unpack(sent[index][1], UPLOAD, "bbbb", sender="client")
         assert words[:8] not in asked
@@ -318,15 +333,14 @@ def test_clients_that_are_invited_apart_give_no_sum_of_fewer():
         summands[index] = Summand(
             index=index, public=public, identity=identity, signature=signature
         )
-    size = {"length": stage.server.plan.length, "word_bytes": 4}
     for invitation, mine in ((shown[0], (0, 1, 2)), (other, (3, 4, 5))):
         with pytest.raises(PartyError, match="a sum of 3 clients, wanted 4"):
-            stage.helper(release_message(invitation, [summands[at] for at in mine], **size))
+            stage.helper(release_message(invitation, [summands[at] for at in mine]))
     # All of them under one invitation: the pads of the others are not what they used.
-    pads = pads_in(stage.helper(release_message(shown[0], list(summands.values()), **size)))
+    pads = pads_in(stage.helper(release_message(shown[0], list(summands.values()))))
     true = np.zeros_like(pads)
     for at in range(CLIENTS):
         public = summands[at].public
-        key = pad_key(stage.helper_keys, public, invitation=shown[at], index=at, word_bytes=4)
+        key = pad_key(stage.helper_keys, public, invitation=shown[at], index=at)
         add_masks(true, plus=[key])
     assert not (pads == true).any()
