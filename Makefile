@@ -11,7 +11,7 @@ WORKERS ?= 3
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all dist docs docs-test reference check format bench lock clean
+.PHONY: help demo test test-all dist docs docs-test reference lint check format bench lock clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
@@ -38,11 +38,12 @@ reference: $(VENV)/.run ## write the pages of the Python front from docstrings, 
 	@$(BIN)/python docs/reference/generate.py
 	@$(BIN)/python docs/website/diagrams.py
 
-check: $(VENV)/.check ## what must hold before a change lands: style, types, tests
+lint: $(VENV)/.check ## style and strict types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	@$(PYTEST)
+
+check: lint test ## what must hold before a change lands: style, types, tests
 
 format: $(VENV)/.check ## bring the code into the house format
 	$(BIN)/ruff format .
