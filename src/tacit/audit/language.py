@@ -81,7 +81,7 @@ def audit_language(
     second: LanguageModel | None = None,
     plan: LanguagePlan = LanguagePlan(),  # noqa: B008  it is frozen
     progress: Progress | None = None,
-) -> tuple[tuple[Finding, ...], tuple[Curve, ...], tuple[str, ...]]:
+) -> tuple[tuple[Finding, ...], tuple[Curve, ...]]:
     """Extract training texts, rank canaries, and turn hidden states back into texts.
 
     Args:
@@ -94,7 +94,7 @@ def audit_language(
         progress: is told what is being done.
 
     Returns:
-        What was found, what is drawn, and notes for the reader.
+        What was found, and what is drawn.
 
     Raises:
         DataError: no text is long enough.
@@ -128,8 +128,8 @@ def audit_language(
         with steps.stage("ranking canaries"):
             findings.append(audit_canaries(seen, *form))
     with steps.stage("inverting hidden states"):
-        found, curves, notes = _invert(model, targets[:_INVERTED], plan)
-    return (*findings, *found), curves, notes
+        found, curves = _invert(model, targets[:_INVERTED], plan)
+    return (*findings, *found), curves
 
 
 def choose_targets(corpus: Sequence[list[int]], plan: LanguagePlan, *, context: int) -> Tensor:
@@ -186,11 +186,12 @@ def form_of(canaries: Canaries, tokenizer: Tokenizer) -> tuple[Format, list[int]
 
 def _invert(
     model: LanguageModel, ids: Tensor, plan: LanguagePlan
-) -> tuple[tuple[Finding, ...], tuple[Curve, ...], tuple[str, ...]]:
-    if model.architecture.family == "chatglm":
-        return (), (), ("Hidden states were not inverted: this model looks in both directions.",)
+) -> tuple[tuple[Finding, ...], tuple[Curve, ...]]:
     top = model.architecture.layers
-    attacks = {"tokens in turn": TryTokens(beams=plan.beams), "blind": ATTACKS["blind"]}
+    # Tokens can be tried in turn only where no place sees those behind it.
+    name = "optimised embeddings" if model.architecture.family == "chatglm" else "tokens in turn"
+    attack = ATTACKS[name] if name != "tokens in turn" else TryTokens(beams=plan.beams)
+    attacks = {name: attack, "blind": ATTACKS["blind"]}
     depths = plan.depths or tuple(sorted({1, (top + 1) // 2, top}))
     found, curves = sweep_depth(model, ids, attacks=attacks, depths=depths, seed=plan.seed)
     if plan.noise:
@@ -199,11 +200,11 @@ def _invert(
         _, drawn = sweep_noise(
             model,
             ids,
-            "tokens in turn",
-            attacks["tokens in turn"],
+            name,
+            attack,
             depth=middle,
             scales=[spread * share for share in plan.noise],
             seed=plan.seed,
         )
         curves = (*curves, *drawn)
-    return found, curves, ()
+    return found, curves

@@ -341,6 +341,91 @@ def test_adapters_and_a_loss_at_the_owners_of_texts_are_words_of_a_job(tmp_path)
     assert any("saturated at ±16" in note for note in parts["north"].result.notes)
 
 
+BLOCKS = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+def heads(x):
+    return x.unflatten(2, (2, 4)).transpose(1, 2)
+
+class Block(nn.Module):
+    def attend(self, q, k, v):
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+class Gpt(Block):
+    def __init__(self):
+        super().__init__()
+        self.table, self.places = nn.Embedding(6, 8), nn.Embedding(4, 8)
+        self.before, self.first, self.second = (nn.LayerNorm(8) for _ in range(3))
+        self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.head = nn.Linear(8, 6, bias=False)
+
+    def forward(self, ids):
+        x = self.before(self.table(ids)) + self.places(torch.arange(4))
+        q, k, v = self.qkv(self.first(x)).chunk(3, dim=-1)
+        x = x + self.attend(heads(q), heads(k), heads(v))
+        return self.head(x + self.down(functional.gelu(self.up(self.second(x)))))
+
+class Llama(Block):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(6, 8)
+        self.first, self.second, self.last = (nn.RMSNorm(8) for _ in range(3))
+        self.q, self.k, self.v, self.out = (nn.Linear(8, 8, bias=False) for _ in range(4))
+        self.gate, self.up = (nn.Linear(8, 16, bias=False) for _ in range(2))
+        self.down, self.head = nn.Linear(16, 8, bias=False), nn.Linear(8, 6, bias=False)
+        angles = torch.outer(torch.arange(4.0), torch.tensor([1.0, 0.01])).repeat(1, 2)
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def turn(self, x):
+        one, two = x.chunk(2, dim=-1)
+        return x * self.cos + torch.cat([-two, one], -1) * self.sin
+
+    def forward(self, ids):
+        x = self.table(ids)
+        h = self.first(x)
+        q, k = self.turn(heads(self.q(h))), self.turn(heads(self.k(h)))
+        x = x + self.attend(q, k, heads(self.v(h)))
+        h = self.second(x)
+        return self.head(self.last(x + self.down(functional.silu(self.gate(h)) * self.up(h))))
+"""
+
+
+@pytest.mark.parametrize("name", ["Gpt", "Llama"])
+@pytest.mark.parametrize(
+    "ends", [{"table": "table"}, {"table": "table", "head": "head", "adapters": 2}]
+)
+def test_blocks_with_attention_train_on_a_public_table_as_in_the_clear(tmp_path, name, ends):
+    (tmp_path / "blocks.py").write_text(BLOCKS)
+    made = text_job(
+        tmp_path,
+        model={"code": f"{tmp_path / 'blocks.py'}:{name}", "cap": 16.0, "bound": 16.0, **ends},
+        training={"loss": "next-token", "batch": 18, "epochs": 1, "rate": 0.05, "keep": False},
+    )
+    x, y, holdings = train.join_owners(made, ())
+    assert x.shape == (40, 4, 8)  # tokens of the width of the table
+    wanted = train.train_plain(made.task(holdings), x, y)[-1][1]
+    part = run_job(made, tmp_path)["north"]
+    assert part.result.curves[0].points[-1][1] == pytest.approx(wanted, rel=0.01)
+    saved = load(part.files[folder.MODEL])
+    module = OwnModel.read(f"{tmp_path / 'blocks.py'}:{name}")()
+    module.load_state_dict(saved)  # whole again, with both ends
+    table = made.module((4,)).state_dict()["table.weight"]
+    assert torch.equal(saved["table.weight"], table)
+
+
+def test_the_shipped_text_job_takes_its_table_away_too():
+    made = load_job(JOBS / "train-text.toml")
+    made = replace(made, model=replace(made.model, table="table", adapters=2))
+    model, ends = made.make_model((8, 16))
+    assert (model.tokens, model.outputs) == ((8,), 12)
+    assert ends.table.shape == (12, 16)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -8,7 +8,7 @@ from tacit.audit.embedding.attacks import (
     optimise_embeddings,
     try_tokens,
 )
-from tacit.audit.embedding.bottom import Past, move, run_head, run_layers
+from tacit.audit.embedding.bottom import move, run_head, run_layers
 from tacit.audit.embedding.game import (
     ATTACKS,
     THREAT,
@@ -19,13 +19,15 @@ from tacit.audit.embedding.game import (
     sweep_noise,
 )
 from tacit.audit.embedding.views import Defence, SeenHidden, add_noise, see_hidden
+from tacit.llm import Cache
+from tacit.renamed import find_renamed
 
 __all__ = [
     "ATTACKS",
     "THREAT",
+    "Cache",
     "Defence",
     "OptimiseEmbeddings",
-    "Past",
     "SeenHidden",
     "TryTokens",
     "add_noise",
@@ -43,3 +45,8 @@ __all__ = [
     "sweep_noise",
     "try_tokens",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Find what had another name in version 0.1."""
+    return find_renamed(globals(), {"Past": "Cache"}, name)

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.audit.embedding.bottom import Past, run_layers
+from tacit.audit.embedding.bottom import pick, run_layers
 from tacit.audit.embedding.views import SeenHidden
 from tacit.errors import ConfigError
+from tacit.llm import Cache
 
 _BLOCK = 8192  # beginnings and tokens that are tried at once
 
@@ -84,8 +85,17 @@ class TryTokens:
             raise ConfigError(f"beams and tried must make sense, got {self}")
 
     def __call__(self, seen: SeenHidden, *, generator: torch.Generator) -> Tensor:
-        """Return (texts, tokens) ids."""
+        """Return (texts, tokens) ids.
+
+        Raises:
+            ConfigError: the model looks at the prompt in both directions (ChatGLM).
+        """
         vocab = seen.model.architecture.vocab
+        if seen.model.architecture.family == "chatglm":
+            raise ConfigError(
+                "ChatGLM looks at the prompt in both directions: no place can be told before those "
+                "behind it; wanted optimised embeddings"
+            )
         if 0 < self.tried < vocab:
             likeness = _likeness(seen, self.by.search(seen, generator=generator))
             offers = likeness.topk(self.tried, dim=2).indices
@@ -102,7 +112,7 @@ class TryTokens:
         place = seen.hidden.device
         chosen = torch.empty(1, 0, dtype=torch.long, device=place)
         costs = torch.zeros(1, device=place)
-        past = Past()
+        past = Cache()
         for at, wanted in enumerate(seen.hidden[text]):
             found = _distances(seen, past, len(chosen), offers[at], wanted)
             totals = costs[:, None] + found  # (beams, offers)
@@ -133,22 +143,18 @@ def _likeness(seen: SeenHidden, embeddings: Tensor) -> Tensor:
     return functional.normalize(embeddings, dim=2) @ table.t()
 
 
-def _distances(seen: SeenHidden, past: Past, beams: int, offers: Tensor, wanted: Tensor) -> Tensor:
+def _distances(seen: SeenHidden, past: Cache, beams: int, offers: Tensor, wanted: Tensor) -> Tensor:
     """Return how far the hidden state of each offered token is off, (beams, offers)."""
     pairs = torch.arange(beams * len(offers), device=wanted.device)
     found = []
     for block in torch.split(pairs, _BLOCK):
         x = seen.model.weights["embed"][offers[block % len(offers)]].unsqueeze(1)
-        before = _pick(past, block // len(offers))
+        before = pick(past, block // len(offers))
         hidden, _ = run_layers(seen.model, x, first=0, last=seen.depth, past=before)
         found.append((hidden[:, 0] - wanted).square().sum(1))
     return torch.cat(found).view(beams, -1)
 
 
-def _advance(seen: SeenHidden, past: Past, parents: Tensor, tokens: Tensor) -> Past:
+def _advance(seen: SeenHidden, past: Cache, parents: Tensor, tokens: Tensor) -> Cache:
     x = seen.model.weights["embed"][tokens]
-    return run_layers(seen.model, x, first=0, last=seen.depth, past=_pick(past, parents))[1]
-
-
-def _pick(past: Past, rows: Tensor) -> Past:
-    return Past(keys=tuple(k[rows] for k in past.keys), values=tuple(v[rows] for v in past.values))
+    return run_layers(seen.model, x, first=0, last=seen.depth, past=pick(past, parents))[1]

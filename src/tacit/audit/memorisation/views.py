@@ -1,6 +1,6 @@
 """What somebody who may question a language model sees of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tacit.audit.embedding.bottom import run_head, run_layers
 from tacit.errors import DataError
-from tacit.llm import LanguageModel, logits
+from tacit.llm import LanguageModel
 
 Answer = Callable[[Tensor], Tensor]
 """Given (texts, tokens) ids, return (texts, tokens, vocab) scores of each next token."""
@@ -25,11 +25,15 @@ class SeenSpeech:
         answer: gives the scores; it is all that is seen of the model.
         vocab: how many tokens there are.
         context: the longest text that can be asked about.
+        is_causal: a score is of what came before it alone. Where it is not, as in the prompt of
+            ChatGLM, a text is asked about beginning by beginning: asked at once, the model would
+            see each token that it is to tell.
     """
 
     answer: Answer
     vocab: int
     context: int
+    is_causal: bool = True
 
     def losses(self, ids: Tensor) -> Tensor:
         """Return −log p of each token but the first, (texts, tokens − 1).
@@ -41,7 +45,11 @@ class SeenSpeech:
             raise DataError(
                 f"wanted texts of 2 to {self.context} tokens, got shape {tuple(ids.shape)}"
             )
-        scores = self.answer(ids)[:, :-1].float()
+        if self.is_causal:
+            scores = self.answer(ids)[:, :-1].float()
+        else:
+            ends = range(1, ids.shape[1])
+            scores = torch.stack([self.answer(ids[:, :end])[:, -1] for end in ends], 1).float()
         return nn.functional.cross_entropy(
             scores.transpose(1, 2), ids[:, 1:].to(scores.device), reduction="none"
         ).cpu()
@@ -63,24 +71,16 @@ def see_module(
 
 
 def see_checkpoint(model: LanguageModel, *, defence: Defence | None = None) -> SeenSpeech:
-    """Let a language model from disk be questioned."""
+    """Let a language model from disk be questioned: it answers what `tacit.llm.logits` says."""
     a = model.architecture
 
     def answer(ids: Tensor) -> Tensor:
         with torch.no_grad():
-            shown = _one_by_one(model, ids) if a.family == "chatglm" else _together(model, ids)
+            embedded = model.weights["embed"][ids]
+            hidden, _ = run_layers(model, embedded, first=0, last=a.layers)
+            shown = run_head(model, hidden)
         return defence(shown) if defence else shown
 
-    return SeenSpeech(answer=answer, vocab=a.vocab, context=a.context)
-
-
-def _together(model: LanguageModel, ids: Tensor) -> Tensor:
-    embedded = model.weights["embed"][ids]
-    hidden, _ = run_layers(model, embedded, first=0, last=model.architecture.layers)
-    return run_head(model, hidden)
-
-
-def _one_by_one(model: LanguageModel, ids: Tensor) -> Tensor:
-    """Ask the plain engine, which alone knows models that look in both directions."""
-    texts: Sequence[list[int]] = ids.tolist()
-    return torch.stack([logits(model, text) for text in texts])
+    return SeenSpeech(
+        answer=answer, vocab=a.vocab, context=a.context, is_causal=a.family != "chatglm"
+    )

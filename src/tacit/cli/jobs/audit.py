@@ -132,7 +132,7 @@ def _audit_language(job: AuditLlmJob, progress: Progress, effort: Effort) -> Res
         checkpoint = open_checkpoint(job.model.path)
         model, tokenizer = checkpoint.load(), checkpoint.tokenizer()
         other = None if second is None else open_checkpoint(second).load()
-    findings, curves, notes = audit_language(
+    findings, curves = audit_language(
         model,
         tokenizer,
         read_texts(job.texts.file),
@@ -143,7 +143,7 @@ def _audit_language(job: AuditLlmJob, progress: Progress, effort: Effort) -> Res
     )
     # Canaries are secrets and stay out.
     sheet = _settings_sheet({"model": job.model, "texts": job.texts, "audit": job.audit})
-    result = build_result(job.job.name, findings, settings=(sheet,), curves=curves, notes=notes)
+    result = build_result(job.job.name, findings, settings=(sheet,), curves=curves)
     return replace(result, claims=(no_claim("each training text"),))
 
 

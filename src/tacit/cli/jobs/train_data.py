@@ -43,7 +43,8 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = 
     wants_labels, is_columns = job.data.labels in (None, owner), job.data.split == "columns"
     if job.reads_text:
         texts = _texts(rows, owner, _classes(job))
-        known = None if job.model.table is None else job.trainable((0,)).table
+        reads = tuple(texts.features.shape[1:])
+        known = None if job.model.table is None else job.trainable(reads).table
         if known is None:
             return texts
         return replace(texts, features=known[texts.features.long()])

@@ -277,9 +277,15 @@ class TrainJob(Job):
         return self.training.loss == "next-token"
 
     def module(self, inputs: tuple[int, ...]) -> nn.Module:
-        """Build the torch module for rows of a shape, with weights to start from."""
+        """Build the torch module for rows of a shape, with weights to start from.
+
+        Args:
+            inputs: the shape of a row; of a network whose table is public, with or without the
+                width of what its owner looked up: the whole network reads ids.
+        """
         model = self.model
-        module = build_network(model.layers, model.code, inputs, seed=model.seed)
+        read = inputs if model.table is None else inputs[:1]
+        module = build_network(model.layers, model.code, read, seed=model.seed)
         if model.file is not None:
             load_weights(module, model.file)
         return module

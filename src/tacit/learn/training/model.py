@@ -190,9 +190,12 @@ def _sizes(module: nn.Module, inputs: tuple[int, ...]) -> tuple[tuple[int, ...],
 
 
 def as_input(module: nn.Module, rows: Tensor) -> Tensor:
-    """Give rows as the module wants them: a model with an embedding reads whole numbers."""
-    reads_ids = any(isinstance(layer, nn.Embedding) for layer in module.modules())
-    return rows.long() if reads_ids else rows
+    """Give rows as the module wants them: a model with an embedding reads whole numbers.
+
+    Rows of rows are no ids, but what was looked up before; the embedding is of places then.
+    """
+    has_table = any(isinstance(layer, nn.Embedding) for layer in module.modules())
+    return rows.long() if has_table and rows.dim() == 2 else rows
 
 
 def parse_layers(layers: Sequence[str], inputs: tuple[int, ...], *, seed: int) -> nn.Sequential:

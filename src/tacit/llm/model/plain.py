@@ -20,7 +20,7 @@ Choose = Callable[[Tensor], int]
 
 @dataclass(kw_only=True, eq=False)
 class Cache:
-    """What attention remembers: keys and values of every layer, (heads, tokens, head_dim).
+    """What attention remembers: keys and values of every layer, (…, heads, tokens, head_dim).
 
     ``prompt`` counts the tokens that see each other in both directions, in ChatGLM; the first
     call sets it to all of its tokens but the last, which is ``<sop>``.
@@ -34,12 +34,13 @@ class Cache:
     def extend(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append the new keys and values of a layer and return all of them."""
         if layer in self.keys:
-            key = torch.cat([self.keys[layer], key], 1)
-            value = torch.cat([self.values[layer], value], 1)
+            key = torch.cat([self.keys[layer], key], -2)
+            value = torch.cat([self.values[layer], value], -2)
         self.keys[layer], self.values[layer] = key, value
         return key, value
 
 
+@torch.no_grad()
 def logits(model: LanguageModel, ids: Sequence[int], cache: Cache | None = None) -> Tensor:
     """Return the scores of the next token after each of ``ids``, (tokens, vocab).
 
@@ -48,12 +49,13 @@ def logits(model: LanguageModel, ids: Sequence[int], cache: Cache | None = None)
     Raises:
         DataError: an id is not in the vocabulary, or the text is longer than the context.
     """
-    return _scores(model, _hidden(model, ids, cache or Cache()))
+    return scores_of(model, _last(model, ids, cache or Cache()))
 
 
+@torch.no_grad()
 def next_logits(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tensor:
     """Return the scores after the last of ``ids`` only, (vocab,); cheaper for long prompts."""
-    return _scores(model, _hidden(model, ids, cache)[-1:])[0]
+    return scores_of(model, _last(model, ids, cache)[-1:])[0]
 
 
 def generate(
@@ -89,33 +91,58 @@ def streams(model: LanguageModel, texts: Sequence[Sequence[int]]) -> list[list[T
     return [list(one) for one in zip(*zip(*walks, strict=True), strict=True)]
 
 
-@torch.no_grad()
-def _hidden(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tensor:
+def _last(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tensor:
+    """Return what the last layer says."""
     for x in _walk(model, ids, cache):
         last = x
-    return norm(model, "norm", last)
+    return last
 
 
 @torch.no_grad()
 def _walk(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Iterator[Tensor]:
     """Yield the stream in front of every layer, and behind the last."""
+    _check_ids(model.architecture, ids, cache)
+    yield from walk_layers(model, model.weights["embed"][torch.tensor(ids)], cache)
+
+
+def walk_layers(
+    model: LanguageModel, x: Tensor, cache: Cache, *, first: int = 0, last: int | None = None
+) -> Iterator[Tensor]:
+    """Yield the stream in front of layers ``first`` to ``last`` − 1, and behind the last of them.
+
+    Gradients are kept, where the caller wants some.
+
+    Args:
+        model: with its weights where ``x`` lies.
+        x: (…, tokens, width), what layer ``first`` reads; of layer 0 rows of the embedding table,
+            which are scaled and get their learned places here.
+        cache: what these layers have read; extended.
+        first: the layer to begin with.
+        last: the layer to stop before; all, if none is named.
+    """
     a, w = model.architecture, model.weights
-    _check_ids(a, ids, cache)
-    start, count = cache.length, len(ids)
+    layers = range(first, a.layers if last is None else last)
+    start, count = cache.length, x.shape[-2]
     if start == 0 and a.family == "chatglm":
         cache.prompt = count - 1
-    x = a.embed_scale * w["embed"][torch.tensor(ids)]
-    if a.positions == "learned":
-        x = x + w["positions"][start : start + count]
+    if first == 0:
+        x = a.embed_scale * x
+        if a.positions == "learned":
+            x = x + w["positions"][start : start + count]
     sights = {
-        window: _see(a, start, count, cache.prompt, window)
-        for window in {a.window_of(i) for i in range(a.layers)}
+        window: _see(a, start, count, cache.prompt, window, x.device)
+        for window in {a.window_of(i) for i in layers}
     }
-    for i in range(a.layers):
+    for i in layers:
         yield x
         x = _block(model, i, x, cache, sights[a.window_of(i)])
     cache.length += count
     yield x
+
+
+def scores_of(model: LanguageModel, x: Tensor) -> Tensor:
+    """Return the scores of the next token from what the last layer says, (…, vocab)."""
+    return functional.linear(norm(model, "norm", x), model.weights["output.weight"])
 
 
 def _block(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_Sight") -> Tensor:
@@ -145,16 +172,12 @@ def _attend(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_
     mixed = functional.scaled_dot_product_attention(
         q, k, v, attn_mask=sight.mask, scale=a.query_scale, enable_gqa=a.kv_heads != a.heads
     )
-    return linear(model, f"{name}.o", mixed.transpose(0, 1).flatten(1))
-
-
-@torch.no_grad()
-def _scores(model: LanguageModel, x: Tensor) -> Tensor:
-    return functional.linear(x, model.weights["output.weight"])
+    return linear(model, f"{name}.o", mixed.transpose(-3, -2).flatten(-2))
 
 
 def _heads(a: Architecture, x: Tensor) -> Tensor:
-    return x.reshape(len(x), -1, a.head_dim).transpose(0, 1)  # (heads, tokens, head_dim)
+    # (…, heads, tokens, head_dim)
+    return x.reshape(*x.shape[:-1], -1, a.head_dim).transpose(-3, -2)
 
 
 class _Sight(NamedTuple):
@@ -164,11 +187,15 @@ class _Sight(NamedTuple):
     mask: Tensor | None
 
 
-def _see(a: Architecture, start: int, count: int, prompt: int, window: int) -> _Sight:
-    angles, is_all = None, count == 1 and not 0 < window <= start
+def _see(
+    a: Architecture, start: int, count: int, prompt: int, window: int, place: torch.device
+) -> _Sight:
+    angles, mask = None, None
     if a.positions != "learned":
-        angles = turns(a, start=start, count=count, prompt=prompt, window=window)
-    mask = None if is_all else visible(a, start=start, count=count, prompt=prompt, window=window)
+        cos, sin = turns(a, start=start, count=count, prompt=prompt, window=window)
+        angles = cos.to(place), sin.to(place)
+    if count > 1 or 0 < window <= start:
+        mask = visible(a, start=start, count=count, prompt=prompt, window=window).to(place)
     return _Sight(angles, mask)
 
 

@@ -93,7 +93,12 @@ def taught(texts, seed=0, epochs=30):
 
 
 def test_a_questioner_sees_scores_and_nothing_of_the_training():
-    assert {one.name for one in fields(SeenSpeech)} == {"answer", "vocab", "context"}
+    assert {one.name for one in fields(SeenSpeech)} == {
+        "answer",
+        "vocab",
+        "context",
+        "is_causal",
+    }
     assert {one.name for one in fields(SeenSpeakers)} == {"speech", "prefixes", "second", "spell"}
 
 
