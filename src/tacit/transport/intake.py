@@ -88,7 +88,8 @@ class StreamIntake:
         return self._source.is_ready()
 
     def close(self) -> None:
-        """Close the stream."""
+        """Close the stream, and let go of a payload that was still coming."""
+        self._open = None
         self._source.close()
 
     def _begin(self, head: Head, depth: int, body: int) -> Packet | None:

@@ -217,6 +217,8 @@ class Line:
         """Stash data; act on a word from the other end."""
         if packet.head.kind == DATA:
             with self._lock:
+                if self._is_closed:  # nobody will ask for it
+                    return
                 self._stash.add(packet)
                 for waiter in self._waiters:
                     if waiter.channel == packet.head.channel:
@@ -281,10 +283,13 @@ class Line:
         return LinkClosed(self._peer, f"finished before {undone}")
 
     def _release(self) -> None:
-        if self._prefetcher is not None:
-            self._prefetcher.stop()
+        """Give back what this link holds, now: the cycle collector does not look at bytes."""
+        prefetcher, self._prefetcher = self._prefetcher, None  # it and we hold each other
+        if prefetcher is not None:
+            prefetcher.stop()
         with self._changed:
             self._changed.wait_for(lambda: not self._is_reading, timeout=GRACE_S)
+            self._stash.clear()
         self._intake.close()
 
 

@@ -30,3 +30,8 @@ class Stash:
             del self._channels[channel]
         self.nbytes -= packet.head.payload_bytes + PACKET_BYTES
         return packet
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._channels.clear()
+        self.nbytes = 0

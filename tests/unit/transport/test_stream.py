@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from live_packets import no_collector, unread_bytes
 from tacit.errors import FrameError, LinkClosed, LinkTimeout, PartyError
 from tacit.transport import Limits, Meter, Patience, frame_bytes
 from tacit.transport.head import BYE, DATA, HEADER, HEARTBEAT, make_head
@@ -162,6 +163,45 @@ def test_a_flood_of_empty_frames_is_bounded():
         for i in range(100_000):
             eve.say(data(f"x{i}/1"))
     eve.end()
+
+
+@pytest.mark.parametrize("way", ["close", "kill"])
+def test_a_link_that_ended_keeps_nothing_of_what_nobody_read(way):
+    with no_collector():
+        for _ in range(5):
+            eve = RawPeer(limits=Limits(prefetch_bytes=1 << 20, stash_bytes=1 << 20))
+            for i in range(12):
+                eve.say(data(f"junk{i}/1", bytes(1 << 14)))
+            head = make_head(DATA, "online", "half/1", "u8", (1 << 20,))
+            begun = HEADER.pack(head.static, 1, 12, 1 << 20) + head.label + bytes(1 << 17)
+            eve.writes.sendall(begun)
+            deadline = time.monotonic() + 60
+            while eve.link._intake._open is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert unread_bytes() > 1 << 20
+            getattr(eve.link, way)()
+            eve.end()
+            del eve
+            assert unread_bytes() == 0
+
+
+def test_a_link_that_broke_keeps_nothing_of_what_nobody_read():
+    with no_collector():
+        for _ in range(5):
+            eve = RawPeer(limits=Limits(prefetch_bytes=1 << 16, stash_bytes=1 << 16))
+
+            def flood(eve=eve) -> None:
+                with contextlib.suppress(OSError):
+                    for i in range(20):
+                        eve.say(data(f"junk{i}/1", bytes(1 << 14)))
+
+            flooding = threading.Thread(target=flood)
+            flooding.start()
+            with pytest.raises(PartyError, match="that nobody asked for"):
+                eve.link.recv("wanted/1")
+            eve.end()
+            flooding.join(60)
+            assert unread_bytes() < 1 << 15  # the last one, while the error is shown
 
 
 def test_closing_gives_up_on_a_peer_that_does_not_read():

@@ -192,7 +192,8 @@ def serve_many(
 ) -> None:
     """Serve the users of several chats at once, one file each, again and again.
 
-    What users make us keep stays within ``memory_bytes`` in all, half of what is free if not given.
+    What users make us keep stays within ``memory_bytes`` in all, half of what is free if not given;
+    beside it each link holds frames on the way, as far as its user's part goes, until it closes.
     Nothing that happens in a session ends the service; after ``stop`` no other session begins.
     ``material`` is the owner's folder of what was dealt before, for chats without a dealer.
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from harness import ROLES
+from live_packets import no_collector, unread_bytes
 from tacit.crypto import make_identity
 from tacit.errors import PartyError
 from tacit.learn.service import Acceptor, connected
@@ -159,6 +160,17 @@ def gone_in_the_middle_of_a_question(listeners):
             link.send("ask/0", Frame("i64", (3, 6), memoryview(bytes(144))))
 
 
+def frames_that_nobody_reads(listeners):
+    for _ in range(5):
+        with listeners.links() as links:
+            visit(links)
+            for link in links.values():
+                for number in range(4):
+                    link.send(f"junk{number}/0", frame_bytes(bytes(1 << 18)))
+                link.send("ask/0", frame_bytes(b""))
+                link.recv("answer/0")  # so all of it was read
+
+
 def visits_in_a_row(listeners):
     for _ in range(20):
         with listeners.links() as links:
@@ -203,6 +215,7 @@ ATTACKS = [
     noise_instead_of_frames,
     a_length_beyond_all_memory,
     gone_in_the_middle_of_a_question,
+    frames_that_nobody_reads,
     visits_in_a_row,
     lanes_that_stay_single,
     proved_and_then_silent,
@@ -214,6 +227,7 @@ def test_whatever_a_client_sends_the_others_are_answered_and_nothing_of_it_is_ke
 ):
     task = make_service_task()
     with serving(task, answer_s=ANSWER_S) as service, ExitStack() as stack:
+        stack.enter_context(no_collector())
         listeners = Listeners(service, tmp_path, stack)
         for attack in ATTACKS:
             with suppress(PartyError):
@@ -223,6 +237,7 @@ def test_whatever_a_client_sends_the_others_are_answered_and_nothing_of_it_is_ke
             for server in service.servers.values():
                 assert settled(server.queue.waiting) == 0, attack.__name__
             assert settled(threads_of_clients) == 0, attack.__name__
+            assert unread_bytes() < 1 << 18, attack.__name__
         assert "error" not in service.ends
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from live_packets import no_collector, unread_bytes
 from llm_models import write_model
 from ports import free_ports
 from tacit.crypto import make_identity
@@ -391,6 +392,20 @@ def test_whatever_a_user_sends_the_others_are_served_and_nothing_of_it_is_kept(s
     assert settled(threads_of_conversations, 0) == 0
     told = [note for note in service.notes[before:] if note.startswith("mallory (sha256:")]
     assert any("waiting" in note for note in told)
+
+
+def test_what_a_user_sent_that_nobody_read_is_gone_with_its_session(service):
+    with no_collector():
+        for _ in range(5):
+            with suppress(PartyError), service.session("mallory") as (session, architecture):
+                for role in ("owner", "dealer"):
+                    for number in range(8):
+                        junk = Frame("u8", (1 << 20,), memoryview(bytes(1 << 20)))
+                        session.links[role].send(f"junk{number}/1", junk)
+                    session.links[role].send("llm/open", Frame("u8", (0,), memoryview(b"")))
+                wait_for_the_end(Client(session, architecture, counts=service.protocol.counts))
+            assert settled(lambda: unread_bytes() < 1 << 20, True)
+    assert service.ask("alice") == service.answer
 
 
 def threads_of_conversations():
