@@ -17,6 +17,8 @@ TacitError                     exit code 1 (a bug of ours, if it reaches the use
     └── CheatingError          the peer sent something that its tags do not prove
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -96,3 +98,29 @@ class DisagreementError(PartyError):
 
 class CheatingError(PartyError):
     """The peer sent something that is not what the protocol makes of what it was dealt."""
+
+
+_STUMBLES = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError,
+    RecursionError, MemoryError,
+)  # fmt: skip
+
+
+@contextmanager
+def foreign(what: str, *also: type[Exception]) -> Iterator[None]:
+    """Read a file that somebody else made: whatever the reader stumbles over is the file's fault.
+
+    Args:
+        what: the sentence to say, as "not a valid LightGBM model".
+        also: errors of the reader's library that are none of Python's own.
+
+    Raises:
+        DataError: in place of any of those; errors of ours pass as they are.
+    """
+    caught: tuple[type[Exception], ...] = (*_STUMBLES, *also)
+    try:
+        yield
+    except TacitError:
+        raise
+    except caught as error:
+        raise DataError(f"{what}: {type(error).__name__}: {error}") from error

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +41,22 @@ def build() -> Path:
         subprocess.run([*hatchling, "-t", "wheel"], cwd=unpacked, check=True)
     (wheel,) = DIST.glob("*.whl")
     return wheel
+
+
+def hold_nothing_else(wheel: Path) -> None:
+    """Make sure that a wheel has no file that is not committed: a key, a result, an own job.
+
+    Raises:
+        SystemExit: it has one.
+    """
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout.split("\0")
+    known = {name.removeprefix("src/") for name in listed} | {f"tacit/{name}" for name in listed}
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+    if foreign := sorted(set(names) - known):
+        sys.exit(f"the wheel has files that are not committed: {', '.join(foreign[:8])}")
 
 
 def try_out(wheel: Path) -> None:
@@ -74,6 +91,7 @@ def try_out(wheel: Path) -> None:
 def main() -> None:
     """Build, install, run, and say what lies in dist."""
     wheel = build()
+    hold_nothing_else(wheel)
     try_out(wheel)
     for path in sorted(DIST.iterdir()):
         print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1e6:.1f} MB")

@@ -59,6 +59,8 @@ def test_nobody_is_told_to_install_the_distribution_of_someone_else():
     "name",
     [
         "keys/alice.key",
+        "alice.key",  # tacit keys alice --dir .
+        "examples/jobs/ana.secret",
         "examples/jobs/keys/alice.key",
         "examples/jobs/out/demo/half-north.npz",
         "half-north.npz",

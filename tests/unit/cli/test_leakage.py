@@ -39,8 +39,10 @@ def test_another_protocol_can_be_looked_at():
 
 
 def test_jobs_of_other_kinds_are_refused():
-    with pytest.raises(ConfigError, match="one linear layer"):
+    with pytest.raises(ConfigError, match="got kind 'serve'"):
         examine(JOBS / "serve-digits.toml", protocol=None, is_quick=True)
+    with pytest.raises(ConfigError, match=r"without \[model\] layers; got a model named by layers"):
+        examine(JOBS / "infer-digits.toml", protocol=None, is_quick=True)
 
 
 def test_a_job_on_ciphertexts_lists_what_either_side_sees(monkeypatch):

@@ -137,10 +137,14 @@ def _subject(job: Job, path: Path, *, looks: int) -> Subject:
         return _training(job, search, looks=looks)
     if isinstance(job, InferJob) and job.is_linear:
         return _prediction(job, search)
-    raise ConfigError(
-        f"{path}: wanted a job of kind 'train', or of kind 'infer' whose model is one linear "
-        f"layer, got kind {job.job.kind!r}"
-    )
+    if isinstance(job, InferJob):
+        got = "trees" if job.model.is_forest else "a model named by layers, inputs or shares"
+        raise ConfigError(
+            f"{path}: of jobs that ask a model on shares, this looks at those of one linear layer, "
+            f"without [model] layers; got {got}. `tacit plan` lists what such a job shows, and an "
+            "audit job attacks its answers"
+        )
+    raise ConfigError(f"{path}: wanted a job of kind 'train' or 'infer', got kind {job.job.kind!r}")
 
 
 def _training(job: TrainJob, search: Sequence[Path], *, looks: int) -> Subject:

@@ -90,7 +90,9 @@ class Garbler:
 
     Guarantee: against parties that follow the protocol. Tables and labels tell the evaluator
         nothing but the labels of the outputs, if the permutation of `Hash` behaves like a random
-        one; what they mean is told by their lowest bits and the garbler's own.
+        one; what they mean is told by their lowest bits and the garbler's own. Its key is the same
+        for all gates: whoever tries t blocks finds Δ with a chance of about t·h / 2^128 after h
+        hashes, two for a gate.
     Cost: 32 bytes for every AND gate; about 0.1 µs on one core.
     """
 

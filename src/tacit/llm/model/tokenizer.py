@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tacit.errors import DataError
@@ -34,6 +35,23 @@ class Tokenizer:
         """Return the ids of a text; names of special tokens in it become those tokens."""
         ids: list[int] = self.engine.encode(text, add_special_tokens=False).ids
         return ids
+
+    @cached_property
+    def marks(self) -> frozenset[str]:
+        """Return the names of special tokens, as a text would spell them."""
+        known = self.engine.get_added_tokens_decoder().values()
+        return frozenset(one.content for one in known if one.special)
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Return the ids of a text; names of special tokens in it stay text."""
+        ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
+        return ids
+
+    @cached_property
+    def _plain(self) -> Any:  # as `engine`; of its own, as the switch is not of one call
+        engine = type(self.engine).from_str(self.engine.to_str())
+        engine.encode_special_tokens = True
+        return engine
 
     def pieces(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids of a text as `encode` does, and where in it each token begins and ends."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tacit.errors import DataError
 from tacit.verify.kernels.arrays import Bools, Floats, Longs
 from tacit.verify.models.categories import CategorySet, join_sets
-from tacit.verify.models.ensemble import Ensemble, Facts
+from tacit.verify.models.ensemble import LARGEST_CLASS_COUNT, Ensemble, Facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,13 @@ def build(trees: list[Tree], **rule: Unpack[Facts]) -> Ensemble:
         value=np.where(is_leaf[:, None], value, 0.0),
         **rule,
     )
+
+
+def check_outputs(groups: int) -> int:
+    """Bound how many scores a file announces, before arrays of that width are made."""
+    if not 0 < groups <= LARGEST_CLASS_COUNT:
+        raise DataError(f"wanted 1 to {LARGEST_CLASS_COUNT} scores, the model has {groups}")
+    return groups
 
 
 def before(threshold: npt.NDArray[np.float32]) -> Floats:

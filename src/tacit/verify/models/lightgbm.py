@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tacit.errors import DataError
+from tacit.errors import DataError, foreign
 from tacit.verify.kernels.arrays import Bools, Floats, Longs
-from tacit.verify.models.build import Tree, binary_cutoff, build
+from tacit.verify.models.build import Tree, binary_cutoff, build, check_outputs
 from tacit.verify.models.categories import CategorySet
 from tacit.verify.models.ensemble import Decision, Ensemble
 from tacit.verify.models.zeros import split_zeros
@@ -38,18 +38,14 @@ def from_lightgbm(model: object) -> Ensemble:
 
 def parse_lightgbm(text: str) -> Ensemble:
     """Import the text that `Booster.save_model` writes."""
-    blocks = text.split("end of trees")[0].split("\nTree=")
-    header, flags = _fields(blocks[0])
-    try:
+    with foreign("not a valid LightGBM model"):
+        blocks = text.split("end of trees")[0].split("\nTree=")
+        header, flags = _fields(blocks[0])
         return _read(header, flags, [_fields(block)[0] for block in blocks[1:]])
-    except (KeyError, ValueError, IndexError) as broken:
-        if isinstance(broken, DataError):
-            raise
-        raise DataError(f"not a valid LightGBM model: {broken!r}") from broken
 
 
 def _read(header: dict[str, str], flags: set[str], blocks: list[dict[str, str]]) -> Ensemble:
-    groups = int(header["num_tree_per_iteration"])
+    groups = check_outputs(int(header["num_tree_per_iteration"]))
     trees = [_tree(block, i % groups, groups) for i, block in enumerate(blocks)]
     rounds = len(trees) // groups
     return build(

@@ -1,14 +1,19 @@
 """Loading an ensemble from a file or from a library's model object."""
 
 import gzip
+import io
+import zlib
 from pathlib import Path
+from typing import IO
 
-from tacit.errors import DataError
+from tacit.errors import DataError, foreign
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.models.lightgbm import from_lightgbm, parse_lightgbm
 from tacit.verify.models.sklearn import from_sklearn
 from tacit.verify.models.stored import parse_stored
 from tacit.verify.models.xgboost import from_xgboost, parse_xgboost
+
+LARGEST_FILE = 1 << 30
 
 
 def load_ensemble(path: Path | str) -> Ensemble:
@@ -16,12 +21,12 @@ def load_ensemble(path: Path | str) -> Ensemble:
 
     Any of them may be gzipped. What the file holds is told by its first bytes, not by its name.
     """
-    try:
-        data = Path(path).read_bytes()
+    with foreign(f"cannot read the model file {path}", OSError, zlib.error):
+        with Path(path).open("rb") as file:
+            data = _read(file, path)
         if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-    except (OSError, EOFError) as broken:
-        raise DataError(f"cannot read the model file {path}: {broken}") from broken
+            with gzip.open(io.BytesIO(data)) as packed:
+                data = _read(packed, path)
     if data[:1] in (b"{", b"["):
         return parse_xgboost(data)
     if data[:4] == b"tree":
@@ -33,6 +38,14 @@ def load_ensemble(path: Path | str) -> Ensemble:
         f"with {data[:8]!r}. A scikit-learn model is saved by "
         "save_ensemble(from_sklearn(model), path)"
     )
+
+
+def _read(file: IO[bytes] | gzip.GzipFile, path: Path | str) -> bytes:
+    # A few bytes of gzip can stand for gigabytes.
+    data = file.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise DataError(f"the model file {path} is larger than {LARGEST_FILE >> 20} MiB")
+    return data
 
 
 def import_ensemble(model: object) -> Ensemble:

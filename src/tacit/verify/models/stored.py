@@ -4,6 +4,7 @@ import io
 import json
 import math
 import zipfile
+import zlib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit.errors import DataError
+from tacit.errors import DataError, foreign
 from tacit.verify.models.categories import Categories
 from tacit.verify.models.ensemble import Ensemble
 
@@ -67,7 +68,7 @@ def store_ensemble(ensemble: Ensemble) -> bytes:
 
 def parse_stored(data: bytes) -> Ensemble:
     """Read the bytes of a file that `save_ensemble` wrote."""
-    try:
+    with foreign("not a stored ensemble", zipfile.BadZipFile, zlib.error, NotImplementedError):
         with np.load(io.BytesIO(data), allow_pickle=False) as saved:
             told = {name: saved[name] for name in saved.files}
         rule = json.loads(told.pop("rule").tobytes())
@@ -75,13 +76,11 @@ def parse_stored(data: bytes) -> Ensemble:
         parts: Any = {name: _expect(told, name, kind) for name, kind in ARRAYS.items()}
         integer = _expect(told, "integer", np.bool_) if "integer" in told else None
         categories = _read_categories(told) if "category_feature" in told else None
-    except (KeyError, ValueError, OSError, zipfile.BadZipFile, UnicodeDecodeError) as broken:
-        raise DataError(f"not a stored ensemble: {broken!r}") from broken
-    rule = _check_rule(rule)
-    parts |= rule
-    if integer is not None and integer.size != rule["n_features"]:
-        raise DataError(f"want {rule['n_features']} marks of whole numbers, got {integer.size}")
-    return Ensemble(**parts, integer=integer, categories=categories)
+        rule = _check_rule(rule)
+        parts |= rule
+        if integer is not None and integer.size != rule["n_features"]:
+            raise DataError(f"want {rule['n_features']} marks of whole numbers, got {integer.size}")
+        return Ensemble(**parts, integer=integer, categories=categories)
 
 
 def _read_categories(told: Stored) -> Categories:

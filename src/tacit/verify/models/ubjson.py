@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from tacit.errors import DataError
+from tacit.errors import DataError, foreign
 from tacit.verify.kernels.arrays import Outputs
 
 NUMBERS = {"i": "b", "U": "B", "I": "h", "l": "i", "L": "q", "d": "f", "D": "d"}
@@ -19,10 +19,8 @@ def read_ubjson(data: bytes) -> object:
         DataError: the bytes end early, nest too deep or hold an unknown type.
     """
     reader = _Reader(data)
-    try:
+    with foreign("not a valid UBJSON model", struct.error):
         return reader.value(reader.tag(), 0)
-    except (struct.error, UnicodeDecodeError) as broken:
-        raise DataError(f"not a valid UBJSON model: {broken}") from broken
 
 
 class _Reader:

@@ -11,8 +11,8 @@ import json
 import numpy as np
 import numpy.typing as npt
 
-from tacit.errors import DataError
-from tacit.verify.models.build import Tree, before, binary_cutoff, build
+from tacit.errors import DataError, foreign
+from tacit.verify.models.build import Tree, before, binary_cutoff, build, check_outputs
 from tacit.verify.models.categories import CategorySet
 from tacit.verify.models.ensemble import Decision, Ensemble
 from tacit.verify.models.ubjson import read_ubjson
@@ -53,10 +53,8 @@ def parse_xgboost(data: bytes) -> Ensemble:
     # Both begin with a brace; in UBJSON a type code and a length follow, in JSON text.
     if data[1:2] in b"iUIlL" and data[:1] == b"{":
         return read_xgboost(read_ubjson(data))
-    try:
+    with foreign("not a valid XGBoost model"):
         return read_xgboost(json.loads(data))
-    except (json.JSONDecodeError, UnicodeDecodeError) as broken:
-        raise DataError(f"not a valid XGBoost model: {broken}") from broken
 
 
 def read_xgboost(saved: object, *, rounds: int | None = None) -> Ensemble:
@@ -68,10 +66,8 @@ def read_xgboost(saved: object, *, rounds: int | None = None) -> Ensemble:
     """
     if isinstance(saved, list):
         raise DataError("this is a dump without objective and base score; use save_model instead")
-    try:
+    with foreign("the XGBoost model lacks a field, or has it wrong"):
         return _read(saved, rounds)
-    except (KeyError, IndexError, TypeError) as missing:
-        raise DataError(f"the XGBoost model lacks a field: {missing!r}") from missing
 
 
 def _read(saved: object, rounds: int | None) -> Ensemble:
@@ -80,7 +76,7 @@ def _read(saved: object, rounds: int | None) -> Ensemble:
     if booster["name"] != "gbtree":
         raise DataError(f"only XGBoost's gbtree booster is supported, got {booster['name']!r}")
     shape = _table(learner["learner_model_param"])
-    groups = max(1, _whole(shape["num_class"]))
+    groups = check_outputs(max(1, _whole(shape["num_class"])))
     if _whole(shape.get("num_target", 1)) > 1:
         raise DataError(f"one target is supported, the model has {shape['num_target']}")
     objective = str(_table(learner["objective"])["name"])

@@ -51,6 +51,9 @@ def test_special_tokens_and_json_are_known_to_a_template():
         ("{{ nothing.at.all }}", "template fails"),
         ("{% for i in range(10**9) %}x{% endfor %}", "template fails"),
         ("{{ 'x' * 5000000 }}", "5000000 characters"),
+        ("{{ 1 / 0 }}", "template fails: ZeroDivisionError"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "template fails: RecursionError"),
+        ("{{ " + "not " * 50_000 + "x }}", "template fails: RecursionError"),
     ],
 )
 def test_a_template_that_misbehaves_is_refused(template, words):
@@ -61,3 +64,30 @@ def test_a_template_that_misbehaves_is_refused(template, words):
 def test_no_message_is_no_conversation():
     with pytest.raises(DataError, match="at least one message"):
         render(tokenizer(CHATML), [])
+
+
+def marked(template):
+    engine = Engine(models.BPE({c: i for i, c in enumerate("ab|<>m")}, []))
+    engine.add_special_tokens(["<|m|>"])
+    return Tokenizer(
+        engine=engine, starts=(), stops=frozenset(), template=template, special={"eos": "<|m|>"}
+    )
+
+
+@pytest.mark.parametrize("taken", ["m.content", "m.content | trim"])
+def test_a_message_that_spells_a_special_token_opens_no_turn(taken):
+    chat = marked("{% for m in messages %}<|m|>{{ " + taken + " }}{% endfor %}<|m|>")
+    turn = chat.encode("<|m|>")
+    assert len(turn) == 1
+    talk = [Message(role="user", content="a<|m|>b"), Message(role="user", content="b")]
+    ids = prompt_ids(chat, talk)
+    assert ids.count(turn[0]) == 3  # two messages and the start of the answer
+    assert chat.decode(ids).replace(" ", "") == "a<|m|>bb"
+    plain = prompt_ids(chat, [Message(role="user", content="ab")])
+    assert plain == chat.encode("<|m|>ab<|m|>")
+
+
+def test_a_template_that_changes_messages_refuses_those_that_spell_a_special_token():
+    chat = marked("{% for m in messages %}<|m|>{{ m.content | upper }}{% endfor %}")
+    with pytest.raises(DataError, match="special tokens"):
+        prompt_ids(chat, [Message(role="user", content="<|m|>")])
