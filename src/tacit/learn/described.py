@@ -8,7 +8,9 @@ taken from the rows, because the number of features is known to every party.
 import csv
 import gzip
 import io
+import logging
 import math
+import re
 import tomllib
 import zipfile
 import zlib
@@ -27,6 +29,18 @@ from tacit.learn.tables import MOST_CLASSES, read_parquet
 
 _EPOCH = date(1970, 1, 1)
 _KEYS = ("file", "encoding", "database", "query", "columns", "missing")
+_LOCKED = {
+    # What one reads before running must not run: no code is fetched or loaded by a query, and
+    # names of tables are not looked up among the variables of this process.
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+}
+_AS_PART = "FROM query(?)"
+_ACTS = ("COPY_TO_FILE", "JSON_EXECUTE_SERIALIZED_SQL")
+"""What a plan calls its parts that do more than read."""
+_log = logging.getLogger(__name__)
 _EXAMPLE = 'for instance: ward = ["north", "south"], admitted = "date", notes = "skip"'
 
 Cells = Sequence[Any]  # whatever a file, a column of Parquet or a database gives
@@ -192,17 +206,72 @@ def _run_query(about: Description) -> Table:
         raise DataError(
             f"{about.path}: a query needs DuckDB; run: pip install 'tacit-ml[sql]'"
         ) from error
+    names: list[str] = list(about.columns) + list(about.missing)
     try:
         with closing(
-            duckdb.connect(str(about.database or ":memory:"), read_only=about.database is not None)
+            duckdb.connect(
+                str(about.database or ":memory:"),
+                read_only=about.database is not None,
+                config=dict(_LOCKED),
+            )
         ) as link:
-            found = link.execute(about.query or "")
-            names = [column[0] for column in found.description]
+            _check_it_only_reads(about, duckdb, link)
+            known = link.execute("SELECT column_name FROM duckdb_columns()").fetchall()
+            names += [one for (one,) in known]
+            found = link.execute(_AS_PART, [about.query])
+            heads = [column[0] for column in found.description]
             rows = found.fetchall()
     except duckdb.Error as error:
-        # The first line says what is wrong with the query; what follows may show rows.
-        raise DataError(f"{about.path}: query: {str(error).partition(chr(10))[0]}") from error
-    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+        # Its text holds cells, in the first line already; whoever asks for log messages sees it.
+        _log.debug("%s: query: %s", about.path, error)
+        raise DataError(f"{about.path}: query: {_said(duckdb, error, names)}") from None
+    return {name: [row[at] for row in rows] for at, name in enumerate(heads)}
+
+
+def _check_it_only_reads(about: Description, duckdb: Any, link: Any) -> None:
+    """Lock a connection, and refuse a query that does more than read what belongs to it.
+
+    Guarantee: one SELECT, by a connection that loads no extension, opens no file outside the
+    folders of the description and of its database, and cannot be told otherwise. Such a SELECT can
+    still write where a COPY is a part of it, so that it is asked as the part of another one, where
+    DuckDB has none, and without the one function that runs statements out of a text.
+    """
+    query = about.query or ""
+    kinds = [one.type for one in link.extract_statements(query)]
+    if kinds != [duckdb.StatementType.SELECT]:
+        found = ", ".join(kind.name for kind in kinds) or "none"
+        raise DataError(f"{about.path}: query: wanted one SELECT, found {found}")
+    folders = {str(one.resolve().parent) for one in (about.path, about.database) if one is not None}
+    link.execute(f"SET allowed_directories = [{', '.join(map(_quoted, sorted(folders)))}]")
+    link.execute("SET enable_external_access = false")
+    link.execute("SET lock_configuration = true")
+    (plan,) = link.execute(f"EXPLAIN (FORMAT JSON) {_AS_PART}", [query]).fetchall()
+    acts = next((one for one in _ACTS if one in plan[1].upper()), None)
+    if acts is not None:
+        raise DataError(f"{about.path}: query: wanted one SELECT that only reads, found {acts}")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _said(duckdb: Any, error: Exception, names: Sequence[str]) -> str:
+    """Say what kind of error it is and at which column, never in DuckDB's words."""
+    kind = type(error).__name__.removesuffix("Exception")
+    at = next(
+        (one for one in names if re.search(rf"\bcolumn \"?{re.escape(one)}\b", str(error))), None
+    )
+    where = "" if at is None else f" at column {at!r}"
+    advice = "`tacit --debug` shows DuckDB's own words, which may hold values of cells"
+    if isinstance(error, duckdb.PermissionException):
+        advice = "a query reads its database and files in the folder of its description alone"
+    elif isinstance(error, duckdb.IOException | duckdb.CatalogException) and (
+        "extension" in str(error) or "not a valid DuckDB" in str(error)
+    ):
+        advice = (
+            "DuckDB would have to load an extension, which is not done: export the table to a file"
+        )
+    return f"DuckDB found an error of kind {kind}{where}; {advice}"
 
 
 def _features(about: Description, name: str, cells: Cells) -> dict[str, Floats]:

@@ -1,6 +1,8 @@
 """Data as it lies: text, dates, encodings, archives and databases, by a description."""
 
 import gzip
+import json
+import traceback
 import zipfile
 
 import numpy as np
@@ -87,8 +89,71 @@ def test_a_query_is_asked_of_a_database(tmp_path):
         'file = "rows.csv"', 'database = "ward.duckdb"\nquery = "SELECT * FROM p"'
     )
     check(load_file(put(tmp_path, about), label="outcome"))
-    with pytest.raises(DataError, match=r"query: .*nowhere"):
+    with pytest.raises(DataError, match="kind Catalog; `tacit --debug` shows"):
         load_file(put(tmp_path, about.replace("FROM p", "FROM nowhere")), label="outcome")
+
+
+_COPY = "COPY (SELECT 1) TO '{0}/planted.py'"
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "wanted one SELECT, found none"),
+        ("SELECT 1; SELECT 2", "found SELECT, SELECT"),
+        (_COPY, "found COPY"),
+        ("ATTACH '{0}/other.duckdb'", "found ATTACH"),
+        ("INSTALL httpfs", "found LOAD"),
+        ("SET enable_external_access = true", "found SET"),
+        ("SELECT * FROM read_text('/etc/passwd')", "in the folder of its description alone"),
+        ("SELECT * FROM read_csv('http://localhost/x.csv')", "kind Permission"),
+        # A SELECT for DuckDB, and one that writes.
+        (f"WITH x AS ({_COPY}) SELECT 1", "kind Binder"),
+        (f"(WITH x AS ({_COPY}) SELECT 1)", "kind Binder"),
+        (
+            "FROM json_execute_serialized_sql(json_serialize_sql("
+            f"$$WITH x AS ({_COPY}) SELECT 1$$))",
+            "found JSON_EXECUTE_SERIALIZED_SQL",
+        ),
+    ],
+)
+def test_a_query_reads_and_does_nothing_else(tmp_path, query, words):
+    duckdb = pytest.importorskip("duckdb", reason="pip install 'tacit-ml[sql]'")
+    duckdb.connect(str(tmp_path / "ward.duckdb")).close()
+    query = query.format(tmp_path)
+    for database in ("", 'database = "ward.duckdb"\n'):
+        path = put(tmp_path, f"{database}query = {json.dumps(query)}\n")
+        before = sorted(one.name for one in tmp_path.iterdir())
+        with pytest.raises(DataError, match=words):
+            load_file(path, label=None)
+        assert sorted(one.name for one in tmp_path.iterdir()) == before
+    beside = tmp_path / "beside.csv"
+    beside.write_text("age\n61\n")
+    path = put(tmp_path, f"query = \"FROM '{beside}'\"\n")
+    assert load_file(path, label=None).features.tolist() == [[61.0]]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("SELECT name::INT AS name FROM p", "kind Conversion at column 'name'"),
+        ("SELECT 1 FROM p WHERE name = 5", "kind Conversion at column 'name'"),
+        ("SELECT strptime(name, '%Y') FROM p", "kind InvalidInput"),
+        ("SELECT error(name) FROM p", "kind InvalidInput"),
+    ],
+)
+def test_what_a_query_stumbles_over_is_not_shown(tmp_path, caplog, query, words):
+    duckdb = pytest.importorskip("duckdb", reason="pip install 'tacit-ml[sql]'")
+    with duckdb.connect(str(tmp_path / "ward.duckdb")) as link:
+        link.execute("CREATE TABLE p AS SELECT 'Alice HIV positive' AS name")
+    path = put(tmp_path, f'database = "ward.duckdb"\nquery = {json.dumps(query)}\n')
+    with caplog.at_level("INFO"), pytest.raises(DataError, match=words) as caught:
+        load_file(path, label=None)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "Alice" not in told + caplog.text
+    with caplog.at_level("DEBUG"), pytest.raises(DataError):
+        load_file(path, label=None)
+    assert "Alice" in caplog.text
 
 
 def test_a_parquet_file_with_text_can_be_described(tmp_path):
