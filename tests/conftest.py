@@ -66,6 +66,17 @@ def models_start_alike():
 
 
 @pytest.fixture
+def code_is_allowed(monkeypatch):
+    """Let jobs run any file of Python, as if whoever runs the tests had read it."""
+
+    class _Everything(frozenset):
+        def __contains__(self, digest):
+            return True
+
+    monkeypatch.setattr("tacit.learn.code._allowed", _Everything)
+
+
+@pytest.fixture
 def ray_tidied():
     """Let go of what a Ray of this process left open, before another test is blamed for it."""
     yield

@@ -1,5 +1,6 @@
 """A user's own model: a Python file with a function that makes it, which is run."""
 
+import hashlib
 import importlib.abc
 import importlib.util
 import sys
@@ -35,19 +36,33 @@ class OwnModel:
 
     @classmethod
     def read(cls, code: Path) -> "OwnModel":
-        """Read ``file.py`` or ``file.py:function``.
+        """Read ``file.py`` or ``file.py:function``, if its user has said that it may be run.
+
+        A job may come from somebody else, and is planned before it is trusted: what is run later
+        is the text that was asked about here.
 
         Raises:
-            ConfigError: it cannot be read as text.
+            ConfigError: it cannot be read as text, or was not allowed as it is.
         """
         path, function = split_code(code)
         try:
-            return cls(path.resolve(), path.read_text(encoding="utf8"), function)
+            own = cls(path.resolve(), path.read_text(encoding="utf8"), function)
         except FileNotFoundError as error:
             message = f"model.code: no such file: {path} (looked for from {Path.cwd()})"
             raise ConfigError(message) from error
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"model.code: {path}: wanted Python: {error}") from error
+        if own.digest not in _allowed():
+            raise ConfigError(
+                f"model.code: {path} (sha256 {own.digest[:16]}) is a program, and would run with "
+                f"all your rights: read it, then say: tacit allow {path}"
+            )
+        return own
+
+    @property
+    def digest(self) -> str:
+        """Return what the text is known by."""
+        return hashlib.sha256(self.source.encode()).hexdigest()
 
     def __call__(self) -> nn.Module:
         """Return a fresh module.
@@ -91,6 +106,35 @@ class OwnModel:
         raise ConfigError(
             f"model.code: {self.path}: wanted a function {wanted[0]}() that makes a model, got none"
         )
+
+
+def allow(path: Path) -> str:
+    """Note that jobs of this user may run a file as it is now, and return its SHA-256.
+
+    Raises:
+        ConfigError: it cannot be read as text.
+    """
+    try:
+        own = OwnModel(path.resolve(), path.read_text(encoding="utf8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: wanted a file of Python: {error}") from error
+    if own.digest not in _allowed():
+        consents().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with consents().open("a", encoding="utf8") as file:
+            file.write(f"{own.digest}  {own.path}\n")
+    return own.digest
+
+
+def consents() -> Path:
+    """Return the file that lists what may be run: a hash a line, and where it lay."""
+    return Path.home() / ".local" / "state" / "tacit" / "allowed"
+
+
+def _allowed() -> set[str]:
+    try:
+        return {line.partition(" ")[0] for line in consents().read_text("utf8").splitlines()}
+    except FileNotFoundError:
+        return set()
 
 
 def split_code(code: Path) -> tuple[Path, str | None]:

@@ -32,6 +32,8 @@ from tacit.learn.training import parse_layers
 from tacit.learn.weights import to_safetensors
 from tacit.ring import KEY_BYTES, Prg
 
+pytestmark = pytest.mark.usefixtures("code_is_allowed")
+
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 EXAMPLES = sorted(JOBS.glob("audit-*.toml"))
 SILENT = Console(quiet=True)

@@ -10,6 +10,8 @@ from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
 from tacit.learn.code import OwnModel, build_network, split_code
 
+pytestmark = pytest.mark.usefixtures("code_is_allowed")
+
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 CODE = """
 from torch import nn

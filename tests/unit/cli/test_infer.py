@@ -26,6 +26,8 @@ from tacit.mpc import without_setup
 from tacit.mpc.mixing import NO_DEALER
 from tacit.party import Meeting, Usage, run_threads
 
+pytestmark = pytest.mark.usefixtures("code_is_allowed")
+
 LAYERS = ["dense 8", "relu", "dense 10"]
 
 

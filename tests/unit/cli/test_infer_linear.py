@@ -15,6 +15,8 @@ from tacit.learn.private.answers import Answers, read_answers
 from tacit.learn.weights import to_safetensors
 from tacit.result import Cost, Forecast, Result
 
+pytestmark = pytest.mark.usefixtures("code_is_allowed")
+
 
 def job(data, model, reveal="class", kind="infer", **tables):
     raw = {

@@ -25,6 +25,8 @@ from tacit.learn.weights import read_facts
 from tacit.mpc import find_protocol
 from tacit.party import Meeting, Usage, run_threads
 
+pytestmark = pytest.mark.usefixtures("code_is_allowed")
+
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 
 

@@ -3,9 +3,12 @@
 import threading
 from pathlib import Path
 
+import pytest
 import torch
 
 from tacit.learn.code import OwnModel, build_network
+
+pytestmark = pytest.mark.usefixtures("code_is_allowed")
 
 CODE = """
 import threading

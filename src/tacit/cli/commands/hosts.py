@@ -1,4 +1,4 @@
-"""The commands about this host and what lies on it: ``examples``, ``runs`` and ``doctor``."""
+"""The commands about this host and what lies and runs on it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,22 @@ def runs(edge: "Edge", folder: Path, ledger: bool) -> None:
         say(edge.out, f"There is no result below {folder}.")
         return
     edge.out.print(lay_runs(found))
+
+
+@click.command(epilog="\b\nExamples:\n  tacit allow net.py")
+@click.argument("code", type=_PATH)
+@click.pass_obj
+def allow(edge: "Edge", code: Path) -> None:
+    """Let jobs run CODE, a file of Python that you have read.
+
+    It is known by its SHA-256: once it changes, no job runs it before you allow it again.
+    """
+    from tacit.learn.code import allow as note
+    from tacit.learn.code import consents
+
+    digest = note(code)
+    say(edge.out, f"Jobs of yours may run {code}, as long as its sha256 is {digest}.")
+    say(edge.err, f"Listed in {consents()}; take its line out to undo it.", "dim")
 
 
 @click.command(
@@ -119,4 +135,4 @@ def worker(
     )
 
 
-COMMANDS = (examples, runs, doctor, worker)
+COMMANDS = (examples, runs, allow, doctor, worker)

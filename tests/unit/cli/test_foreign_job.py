@@ -1,0 +1,98 @@
+"""A job that somebody else wrote: what one reads before running it does not run."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tacit.cli.commands.group import Edge
+from tacit.cli.main import run_command
+from tacit.cli.toml import read_toml
+from tacit.cli.toml_text import write_toml
+
+JOBS = Path(__file__).parents[3] / "examples" / "jobs"
+CODE = """
+from pathlib import Path
+from torch import nn
+
+Path(__file__).with_name("planted").touch()
+
+def make_model():
+    return nn.Sequential(nn.Linear(64, 10))
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Be a user who has allowed nothing yet."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def tacit_says(*arguments):
+    out, err = io.StringIO(), io.StringIO()
+    edge = Edge(out=Console(file=out, width=400), err=Console(file=err, width=400))
+    code = run_command([str(argument) for argument in arguments], edge)
+    return code, out.getvalue(), err.getvalue()
+
+
+def job_with_code(folder, name):
+    """Write an example whose model is a program that leaves a trace."""
+    (folder / "net.py").write_text(CODE)
+    raw = read_toml(JOBS / f"{name}.toml")
+    raw["model"].pop("layers", None)
+    raw["model"].pop("name", None)
+    raw["model"]["code"] = str(folder / "net.py")
+    raw["job"]["out"] = str(folder / "out")
+    path = folder / f"{name}.toml"
+    path.write_text(write_toml(raw))
+    return path
+
+
+COMMANDS = {
+    "train-digits": ("plan", "plan --all-protocols", "run", "doctor --job"),
+    "predict": ("plan", "plan --all-protocols", "run", "leakage"),
+    "audit-digits": ("plan", "run", "audit"),
+    "serve-digits": ("plan", "serve"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_code_of_a_job_runs_under_no_command_before_it_was_allowed(home, name):
+    job = job_with_code(home, name)
+    said = ""
+    for command in COMMANDS[name]:
+        said += "".join(map(str, tacit_says(*command.split(), job)))
+        assert not (home / "planted").exists(), command
+    assert f"tacit allow {home / 'net.py'}" in said
+
+
+def test_the_page_runs_no_code_of_a_job_that_it_checks(home):
+    testclient = pytest.importorskip("starlette.testclient")
+    from tacit.cli.studio.app import make_app
+    from tacit.cli.studio.guard import COOKIE, Keys
+
+    keys = Keys(path="/place/", token="t" * 32, cookie="c" * 32)
+    client = testclient.TestClient(
+        make_app(home / "out", keys, 8099), base_url="http://127.0.0.1:8099"
+    )
+    client.headers["origin"] = "http://127.0.0.1:8099"
+    client.cookies.set(COOKIE, keys.cookie)
+    for name in COMMANDS:
+        text = job_with_code(home, name).read_text()
+        page = client.post("/place/start?kind=train", data={"do": "check", "text": text}).text
+        assert "sha256" in page or name == "audit-digits", page
+        assert not (home / "planted").exists(), name
+
+
+def test_a_file_is_allowed_as_it_is_and_asked_about_again_once_it_changes(home):
+    job = job_with_code(home, "train-digits")
+    code, out, err = tacit_says("allow", home / "net.py")
+    assert (code, out.count("sha256")) == (0, 1), err
+    assert not (home / "planted").exists()
+    assert tacit_says("plan", job)[0] == 0
+    assert (home / "planted").exists()
+    (home / "net.py").write_text(CODE + "\n# and more\n")
+    code, _, err = tacit_says("plan", job)
+    assert (code, "tacit allow" in err) == (2, True)
