@@ -6,17 +6,22 @@ import socket
 import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 
 import pytest
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models
 
-from llm_models import LLAMA
+from llm_models import LLAMA, write_model
 from tacit.cli.commands import endpoint as endpoint_module
 from tacit.cli.commands.completion_request import read_request
 from tacit.cli.commands.endpoint import Endpoint
 from tacit.errors import ConfigError, InputError, LinkClosed
-from tacit.llm import Chat, Manner, Sampling, Spent, Tokenizer
+from tacit.llm import Ask, Chat, Manner, Message, Sampling, Spent, Tokenizer, chat
+from tacit.llm.floating import talk as floating_module
+from tacit.llm.model import plain as plain_module
+from tacit.llm.permuted import client as permuted_module
+from tacit.llm.sealed import talk as sealed_module
 from tacit.result import Leak
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
@@ -33,7 +38,7 @@ class Script:
         self._text = text
         self._failure = failure
 
-    def speak(self, prompt, *, sampling, limit):
+    def speak(self, prompt, *, sampling, limit, between):
         for letter in self._text[:limit]:
             yield LETTERS.index(letter)
         if self._failure is not None:
@@ -54,9 +59,13 @@ def partner(backend):
     return Chat(name="tiny", backend=backend, tokenizer=tokenizer)
 
 
-@contextmanager
 def served(backend, errors=()):
-    endpoint = Endpoint(("127.0.0.1", 0), partner(backend), Manner(limit=20))
+    return serving(partner(backend), errors)
+
+
+@contextmanager
+def serving(talk, errors=()):
+    endpoint = Endpoint(("127.0.0.1", 0), talk, Manner(limit=20))
     seen = []
 
     def run():
@@ -205,6 +214,111 @@ def test_an_error_of_ours_ends_one_request_and_not_the_endpoint(is_streamed, cap
         assert thread.is_alive()
         backend._failure = None
         assert ask(port)[0] == 200
+
+
+def test_a_burst_of_programs_is_connected_before_the_endpoint_gets_to_the_first():
+    endpoint = Endpoint(("127.0.0.1", 0), partner(Script("hello")), Manner(limit=20))
+    port = int(endpoint.url.rsplit(":", 1)[1].split("/")[0])
+    with ExitStack() as stack:
+        stack.callback(endpoint.close)
+        for _ in range(60):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=0.5))
+
+
+class Reader(Script):
+    """A backend that reads a prompt in parts, as long as it is let."""
+
+    def __init__(self, text, parts):
+        super().__init__(text)
+        self.parts, self.read, self.is_reading = parts, 0, threading.Event()
+        self.order = []
+
+    def speak(self, prompt, *, sampling, limit, between):
+        self.order.append(len(prompt))
+        if len(prompt) > 10:
+            for _ in range(self.parts):
+                self.is_reading.set()
+                time.sleep(0.01)
+                self.read += 1
+                between()
+        yield from super().speak(prompt, sampling=sampling, limit=limit, between=between)
+
+
+def open_ask(port, text, **more):
+    """Ask, and leave the answer for later."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    body = json.dumps({"messages": [{"role": "user", "content": text}], **more})
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    return connection
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_long_prompt_is_no_longer_read_when_its_program_has_left(is_streamed):
+    backend = Reader("hello", parts=10_000)
+    with served(backend) as (port, _, _):
+        connection = open_ask(port, "a long prompt", stream=is_streamed)
+        assert backend.is_reading.wait(60)
+        connection.close()
+        assert ask(port)[0] == 200
+    assert backend.read < 10_000
+
+
+def test_programs_have_their_turns_in_order_and_who_leaves_the_queue_has_none():
+    backend = Reader("hello", parts=100)
+    with served(backend) as (port, _, _), ExitStack() as stack:
+        first = stack.enter_context(closing(open_ask(port, "a long prompt")))
+        assert backend.is_reading.wait(60)
+        waiting = []
+        for size in (5, 6, 7, 8):
+            waiting.append(stack.enter_context(closing(open_ask(port, "x" * size))))
+            time.sleep(0.05)
+        waiting[1].close()
+        for connection in (first, waiting[0], waiting[2], waiting[3]):
+            assert connection.getresponse().status == 200
+    assert backend.order == [13, 5, 7, 8]
+
+
+def short_ask(limit):
+    return {"messages": [{"role": "user", "content": "short"}], "max_tokens": limit}
+
+
+def said_in(text):
+    return json.loads(text)["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize(
+    "protocol", ["plain", "permuted", "floating", pytest.param("sealed", marks=pytest.mark.slow)]
+)
+def test_a_real_model_reads_no_further_for_a_program_that_left(tmp_path, monkeypatch, protocol):
+    """A prompt of 25 parts is left after the first; another program is answered as ever."""
+    monkeypatch.setattr(plain_module, "PART", 8)
+    monkeypatch.setattr(sealed_module, "CHUNK", 8)
+    monkeypatch.setattr(floating_module, "CHUNK", 8)
+    monkeypatch.setattr(permuted_module, "Ahead", partial(permuted_module.Ahead, chunk=8))
+    has_begun, has_left, parts = threading.Event(), threading.Event(), []
+
+    def watch(speak, prompt, *, between, **how):
+        def slowly():
+            parts.append(len(prompt))
+            if len(prompt) > 100:
+                has_begun.set()
+                assert has_left.wait(60)
+            between()
+
+        yield from speak(prompt, between=slowly, **how)
+
+    with chat(write_model(tmp_path / "tiny"), protocol=protocol) as talk:
+        wanted = talk.reply(Ask(messages=(Message(role="user", content="short"),), limit=3))
+        wanted = "".join(wanted)
+        talk.backend.speak = partial(watch, talk.backend.speak)
+        with serving(talk) as (port, _, _):
+            connection = open_ask(port, "l" + 199 * "o", max_tokens=3)
+            assert has_begun.wait(60)
+            connection.close()
+            has_left.set()
+            status, text = ask(port, body=short_ask(3))
+        assert (status, said_in(text)) == (200, wanted)
+    assert parts.count(200) == 1
 
 
 def test_connections_that_stay_make_no_more_threads_than_there_may_be(monkeypatch):

@@ -27,6 +27,7 @@ from tacit.llm import (
     open_checkpoint,
 )
 from tacit.llm.model.module import CausalModule
+from tacit.llm.model.parts import Between, no_word
 from tacit.result import Claim, Leak
 
 SETTINGS, SPENT = "decode.json", "spent.json"
@@ -56,7 +57,7 @@ class BudgetedBackend:
         return self._architecture
 
     def speak(
-        self, prompt: Sequence[int], *, sampling: Sampling, limit: int
+        self, prompt: Sequence[int], *, sampling: Sampling, limit: int, between: Between = no_word
     ) -> Generator[int, None, None]:
         """Yield tokens that follow the prompt; its numbers are the user's, and voters read them."""
         text = self._tokenizer.engine.decode(list(prompt), skip_special_tokens=False)

@@ -8,11 +8,13 @@ import ipaddress
 import json
 import logging
 import secrets
+import select
 import socket
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +29,8 @@ _MOST_CONNECTIONS = 64
 """Programs that are connected at once; each has a thread."""
 _SILENCE_S = 60.0
 """How long a program may neither send what it began nor take what it asked for."""
+_GLANCE_S = 0.2
+"""How often who waits for its turn is looked at."""
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +45,7 @@ class Endpoint:
         self.manner = manner
         self.failure: BaseException | None = None
         self._partner = partner
-        self._busy = threading.Lock()
+        self._turns = _Turns()
         try:
             self._server = _Server((host, address[1]), self)
         except OSError as error:
@@ -66,11 +70,17 @@ class Endpoint:
         if self.failure is not None:
             raise self.failure
 
-    def answer(self, ask: Ask) -> Generator[str | Receipt, None, None]:
-        """Yield an answer as text, and at last what it took. Close it to give way to others."""
-        with self._busy:
-            reply = self._partner.reply(ask)
-            yield from reply
+    def answer(self, ask: Ask, look: Callable[[], None]) -> Generator[str | Receipt, None, None]:
+        """Yield an answer as text, and at last what it took. Close it to give way to others.
+
+        ``look`` raises when nobody waits for the answer any more: then it ends where it is, in
+        the queue, between two parts of the prompt or between two pieces of the answer.
+        """
+        reply = self._partner.reply(ask, between=look)  # what is too long need not queue
+        with self._turns.take(look):
+            for piece in reply:
+                look()
+                yield piece
             if reply.receipt is not None:
                 yield reply.receipt
 
@@ -89,12 +99,38 @@ class Endpoint:
         self._server.server_close()
 
 
+class _Turns:
+    """One at a time, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._queue: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def take(self, look: Callable[[], None]) -> Iterator[None]:
+        """Wait for our turn, and have it; whatever ``look`` raises meanwhile ends the wait."""
+        me = object()
+        with self._changed:
+            self._queue.append(me)
+        try:
+            with self._changed:
+                while self._queue[0] is not me:
+                    self._changed.wait(_GLANCE_S)
+                    look()
+            yield
+        finally:
+            with self._changed:
+                self._queue.remove(me)
+                self._changed.notify_all()
+
+
 Request = socket.socket | tuple[bytes, socket.socket]
 """A connection, as the standard library's servers have it."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = _MOST_CONNECTIONS  # the library's 5 reset a burst of twenty
 
     def __init__(self, address: tuple[str, int], endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -150,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(HTTPStatus.NOT_FOUND, f"no such path: {self.path}")
         try:
             request = read_request(self._body(), self.server.endpoint.manner)
-            with closing(self.server.endpoint.answer(request.ask)) as parts:
+            with closing(self.server.endpoint.answer(request.ask, self._look)) as parts:
                 # The first part shows whether the conversation can be answered at all.
                 whole = chain([next(parts)], parts)
                 completion = _Completion(self.server.endpoint.name)
@@ -186,6 +222,13 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:  # too late for another status
             self._event({"error": {"message": self._told(error), "type": "api_error"}})
         self.wfile.write(b"data: [DONE]\n\n")
+
+    def _look(self) -> None:
+        """Raise OSError if the program has hung up."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN)
+        if poll.poll(0) and not self.connection.recv(1, socket.MSG_PEEK):
+            raise ConnectionAbortedError("the program hung up before its answer was there")
 
     def _told(self, error: Exception) -> str:
         """Return what a program hears of an error; without the other parties, nobody can serve."""

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from tacit.errors import ConfigError, DataError
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.parts import Between, no_word
 from tacit.llm.model.template import Message, prompt_ids
 from tacit.llm.model.tokenizer import Spelling, Tokenizer
 from tacit.party import merge
@@ -56,9 +57,13 @@ class Backend(Protocol):
         ...
 
     def speak(
-        self, prompt: Sequence[int], *, sampling: Sampling, limit: int
+        self, prompt: Sequence[int], *, sampling: Sampling, limit: int, between: Between = no_word
     ) -> Generator[int, None, None]:
-        """Yield up to ``limit`` tokens that follow the prompt; ends early at a full context."""
+        """Yield up to ``limit`` tokens that follow the prompt; ends early at a full context.
+
+        ``between`` is called between the parts in which a long prompt is read; what it raises
+        ends the answer there, and what was read is kept.
+        """
         ...
 
     def take_spent(self) -> Spent:
@@ -112,8 +117,11 @@ class Receipt:
 class Reply:
     """An answer to iterate over, once, as text; ``receipt`` is there when it has ended."""
 
-    def __init__(self, backend: Backend, tokenizer: Tokenizer, ask: Ask) -> None:
+    def __init__(
+        self, backend: Backend, tokenizer: Tokenizer, ask: Ask, between: Between = no_word
+    ) -> None:
         self._backend = backend
+        self._between = between
         self._tokenizer = tokenizer
         self._ask = ask
         self._prompt = prompt_ids(tokenizer, ask.messages)
@@ -154,7 +162,10 @@ class Reply:
     def _ids(self, began: float) -> Iterator[int]:
         """Yield the tokens of the answer, without the one that ends it."""
         speech = self._backend.speak(
-            self._prompt, sampling=self._ask.sampling, limit=self._ask.limit
+            self._prompt,
+            sampling=self._ask.sampling,
+            limit=self._ask.limit,
+            between=self._between,
         )
         # Closed at once when nobody listens any more, so that a peer does not wait for us.
         with closing(speech):
@@ -255,9 +266,13 @@ class Chat:
         if self._answer is not None:
             self._answer.close()
 
-    def reply(self, ask: Ask) -> Reply:
-        """Return the answer to other messages than those of this chat, to be iterated over."""
-        return Reply(self.backend, self.tokenizer, ask)
+    def reply(self, ask: Ask, *, between: Between = no_word) -> Reply:
+        """Return the answer to other messages than those of this chat, to be iterated over.
+
+        ``between`` is called between the parts in which a long prompt is read; what it raises
+        ends the answer there.
+        """
+        return Reply(self.backend, self.tokenizer, ask, between)
 
     @property
     def spent(self) -> Spent:

@@ -9,6 +9,7 @@ from tacit.llm.backend.dialogue import Spent
 from tacit.llm.backend.sampling import Sampling, chooser, penalise
 from tacit.llm.backend.spending import Mark, common
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.parts import Between, no_word
 from tacit.llm.permuted import Client, Conversation, Memory
 
 Wait = Callable[[float], None]
@@ -55,7 +56,7 @@ class PermutedBackend:
         return tuple(self._memories)
 
     def speak(
-        self, prompt: Sequence[int], *, sampling: Sampling, limit: int
+        self, prompt: Sequence[int], *, sampling: Sampling, limit: int, between: Between = no_word
     ) -> Generator[int, None, None]:
         """Yield up to ``limit`` tokens that follow the prompt; ends early at a full context.
 
@@ -77,6 +78,7 @@ class PermutedBackend:
             choose,
             limit=limit,
             on_wait=self._on_wait,
+            between=between,
             adjust=adjust if sampling.needs_places else None,
         )
         with closing(tokens):  # left early, it still ends at a step that the owner is at

@@ -7,6 +7,7 @@ from torch import Tensor
 from tacit.llm.backend.dialogue import Spent
 from tacit.llm.backend.sampling import Place, Sampling, chooser
 from tacit.llm.model.architecture import Architecture, LanguageModel
+from tacit.llm.model.parts import Between, no_word
 from tacit.llm.model.plain import Cache, generate
 from tacit.result import Leak
 
@@ -28,7 +29,7 @@ class PlainBackend:
         return self._model.architecture
 
     def speak(
-        self, prompt: Sequence[int], *, sampling: Sampling, limit: int
+        self, prompt: Sequence[int], *, sampling: Sampling, limit: int, between: Between = no_word
     ) -> Generator[int, None, None]:
         """Yield up to ``limit`` tokens that follow the prompt; ends early at a full context."""
         said = list(prompt)
@@ -38,7 +39,10 @@ class PlainBackend:
             return choose_next(scores, [Place(token) for token in said])
 
         fresh, cache = self._recall(said)
-        for token in generate(self._model, fresh, choose=choose, limit=limit, cache=cache):
+        speech = generate(
+            self._model, fresh, choose=choose, limit=limit, cache=cache, between=between
+        )
+        for token in speech:
             self._kept = list(said), cache
             said.append(token)
             self._seen += 1

@@ -13,6 +13,7 @@ from tacit.llm.backend.sampling import Sampling
 from tacit.llm.backend.stepwise import StepwiseBackend
 from tacit.llm.floating import FloatingClient, FloatingMemory
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.parts import Between, no_word
 from tacit.llm.permuted import Client, MaskedWeights, Memory, Naming, Network
 from tacit.llm.sealed import Reveal, SealedClient, SealedMemory
 from tacit.mpc.offline import Material
@@ -148,7 +149,7 @@ class ReconnectingBackend:
         return self._backend.architecture
 
     def speak(
-        self, prompt: Sequence[int], *, sampling: Sampling, limit: int
+        self, prompt: Sequence[int], *, sampling: Sampling, limit: int, between: Between = no_word
     ) -> Generator[int, None, None]:
         """Yield up to ``limit`` tokens that follow the prompt; ends early at a full context."""
         said: list[int] = []
@@ -158,7 +159,9 @@ class ReconnectingBackend:
                 if failures:
                     self._open()
                 rest = limit - len(said)
-                speech = self._backend.speak([*prompt, *said], sampling=sampling, limit=rest)
+                speech = self._backend.speak(
+                    [*prompt, *said], sampling=sampling, limit=rest, between=between
+                )
                 with closing(speech):
                     for token in speech:
                         failures = 0

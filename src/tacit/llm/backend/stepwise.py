@@ -10,6 +10,7 @@ from tacit.llm.backend.dialogue import Spent
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.backend.spending import Mark, common
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.parts import Between, no_word
 from tacit.party import Session
 
 Wait = Callable[[float], None]
@@ -51,7 +52,13 @@ class StepClient(Protocol[M_contra]):
         ...
 
     def generate(
-        self, memory: M_contra, ids: Sequence[int], sampling: Sampling, *, limit: int
+        self,
+        memory: M_contra,
+        ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        limit: int,
+        between: Between = no_word,
     ) -> Generator[int, None, None]:
         """Read tokens, and yield up to ``limit`` more."""
         ...
@@ -93,7 +100,7 @@ class StepwiseBackend(Generic[M]):
         return tuple(self._memories)
 
     def speak(
-        self, prompt: Sequence[int], *, sampling: Sampling, limit: int
+        self, prompt: Sequence[int], *, sampling: Sampling, limit: int, between: Between = no_word
     ) -> Generator[int, None, None]:
         """Yield up to ``limit`` tokens that follow the prompt; ends early at a full context.
 
@@ -102,7 +109,8 @@ class StepwiseBackend(Generic[M]):
         """
         memory = self._recall(prompt)
         fresh = list(prompt[len(memory.read) :])
-        with closing(self._client.generate(memory, fresh, sampling, limit=limit)) as tokens:
+        speech = self._client.generate(memory, fresh, sampling, limit=limit, between=between)
+        with closing(speech) as tokens:
             while True:
                 with _watched(self._on_wait):
                     token = next(tokens, None)

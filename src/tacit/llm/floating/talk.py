@@ -20,6 +20,7 @@ from tacit.llm.floating.parties import (
 )
 from tacit.llm.floating.program import Rows, run_pass
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.parts import Between, no_word
 from tacit.llm.permuted.prf_stream import picks, shift_of, unpad
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
@@ -74,9 +75,17 @@ class FloatingClient:
         self._outs = {name: shape[-1] for name, shape in matrices(architecture).items()}
 
     def generate(
-        self, memory: FloatingMemory, ids: Sequence[int], sampling: Sampling, *, limit: int
+        self,
+        memory: FloatingMemory,
+        ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        limit: int,
+        between: Between = no_word,
     ) -> Generator[int, None, None]:
         """Read ``ids``, then yield up to ``limit`` tokens.
+
+        ``between`` is called between passes that read ``ids``; what it raises ends the answer.
 
         Raises:
             DataError: the text does not fit the context.
@@ -92,7 +101,7 @@ class FloatingClient:
         for _ in range(limit):
             if len(memory.read) + len(fresh) > a.context:
                 return
-            scores, run = self._read(memory, fresh)
+            scores, run = self._read(memory, fresh, between)
             fresh = [self._name(run, int(choose(scores[0], ())))]
             yield fresh[0]
 
@@ -101,7 +110,9 @@ class FloatingClient:
         for peer in (self._seats.owner, self._seats.dealer):
             self.session.send(peer, NEXT, LEAVE)
 
-    def _read(self, memory: FloatingMemory, fresh: list[int]) -> tuple[Tensor, int]:
+    def _read(
+        self, memory: FloatingMemory, fresh: list[int], between: Between
+    ) -> tuple[Tensor, int]:
         """Read tokens, in chunks; return the scores after the last, and the number of its run."""
         # ChatGLM reads its prompt in both directions, so all at once.
         is_whole = self.architecture.family == "chatglm" and not memory.read
@@ -114,6 +125,8 @@ class FloatingClient:
             step = self._next_pass(memory, len(now), is_last=at + size >= len(fresh))
             scores, run = self._ask(memory, step, now)
             memory.read += now
+            if not step.is_scored:
+                between()
         assert scores is not None  # noqa: S101 - the last chunk is scored
         return scores, run
 

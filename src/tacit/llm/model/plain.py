@@ -12,8 +12,11 @@ from torch.nn import functional
 from tacit.errors import DataError
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.model.layer import feed, linear, norm
+from tacit.llm.model.parts import Between, no_word
 from tacit.llm.model.rotary import rotate, turns, visible
 
+PART = 256
+"""How many tokens of a prompt are read at once."""
 Choose = Callable[[Tensor], int]
 """Given the scores of every token, return the one to take."""
 
@@ -59,16 +62,28 @@ def next_logits(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tenso
 
 
 def generate(
-    model: LanguageModel, prompt: Sequence[int], *, choose: Choose, limit: int, cache: Cache
+    model: LanguageModel,
+    prompt: Sequence[int],
+    *,
+    choose: Choose,
+    limit: int,
+    cache: Cache,
+    between: Between = no_word,
 ) -> Iterator[int]:
     """Yield up to ``limit`` tokens after the prompt; stop by not asking for more.
 
     Ends early when the context is full. The last token that was yielded is not in the cache yet.
     """
     ids = list(prompt)
+    # ChatGLM reads its prompt in both directions, so all at once.
+    is_whole = model.architecture.family == "chatglm" and not cache.length
     for _ in range(limit):
         if cache.length + len(ids) > model.architecture.context:
             return
+        while len(ids) > PART and not is_whole:
+            _last(model, ids[:PART], cache)
+            ids = ids[PART:]
+            between()
         token = choose(next_logits(model, ids, cache))
         yield token
         ids = [token]

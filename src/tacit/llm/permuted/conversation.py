@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
+from tacit.llm.model.parts import Between, no_word
 from tacit.llm.permuted.asking import Asking, Shown
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.client import Client, Memory, Prefetch, Ready, Wait
@@ -86,13 +87,15 @@ class Conversation:
         *,
         limit: int,
         on_wait: Wait = _silent,
+        between: Between = no_word,
         adjust: Adjust | None = None,
     ) -> Generator[Token, None, None]:
         """Read ``ids``, then yield up to ``limit`` tokens, each as soon as its name is known.
 
         A step starts before the token that it reads is named. When the caller stops at a token
         that is not the last it asked for, that token has been read. What ``adjust`` makes of the
-        scores is what ``choose`` gets.
+        scores is what ``choose`` gets. ``between`` is called between the batches in which ``ids``
+        are read; what it raises ends the answer there.
 
         Raises:
             DataError: an id is not in the vocabulary, or the text does not fit the context.
@@ -112,7 +115,7 @@ class Conversation:
 
         steps = self._check(ids, limit)
         self._prefetch.plan(self._batches(len(ids), steps))
-        here, shown = self._read(ids, on_wait)
+        here, shown = self._read(ids, on_wait, between)
         for _ in range(steps):
             place = pick(shown)
             there = _At(here.ready, here.run + 1)
@@ -194,7 +197,9 @@ class Conversation:
             yield batch
             past, masked_kv = batch.end, batch.masked_after(batch.runs)
 
-    def _read(self, ids: Sequence[int], on_wait: Wait) -> tuple[_At, Shown]:
+    def _read(
+        self, ids: Sequence[int], on_wait: Wait, between: Between = no_word
+    ) -> tuple[_At, Shown]:
         """Run the prompt, in its chunks."""
         at, left = None, list(ids)
         while left:
@@ -205,6 +210,8 @@ class Conversation:
             self._command(RUN, at, 0, self._asking.prompt(ready.prepared, now, seen))
             shown = self._asking.run(ready.prepared, 0)
             self._done(at, now)
+            if left:
+                between()
         assert at is not None  # noqa: S101 - _check has refused an empty prompt
         return at, shown
 

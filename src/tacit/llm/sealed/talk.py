@@ -10,6 +10,7 @@ from torch import Tensor
 from tacit.errors import DataError, RangeError
 from tacit.llm.backend.sampling import Place, Sampling, chooser, generator
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.parts import Between, no_word
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import names
 from tacit.llm.sealed.dealing import fetch_material
@@ -85,9 +86,17 @@ class SealedClient:
         """Rows of attention so far with scores beyond 40, which count as 48 at most."""
 
     def generate(
-        self, memory: SealedMemory, ids: Sequence[int], sampling: Sampling, *, limit: int
+        self,
+        memory: SealedMemory,
+        ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        limit: int,
+        between: Between = no_word,
     ) -> Generator[int, None, None]:
         """Read ``ids``, then yield up to ``limit`` tokens.
+
+        ``between`` is called between passes that read ``ids``; what it raises ends the answer.
 
         Raises:
             DataError: an id is not in the vocabulary, or the text does not fit the context.
@@ -106,7 +115,7 @@ class SealedClient:
             if self._dealt is not None and left < limit - 1 and not self._reading.left:
                 self._on_empty()
                 return
-            fresh = [self._next(memory, fresh, choose, has_next=left > 0)]
+            fresh = [self._next(memory, fresh, choose, between, has_next=left > 0)]
             yield fresh[0]
 
     def fetch_material(
@@ -128,14 +137,20 @@ class SealedClient:
             self._table.leave(LEAVE)
 
     def _next(
-        self, memory: SealedMemory, fresh: list[int], choose: "_Choose", *, has_next: bool
+        self,
+        memory: SealedMemory,
+        fresh: list[int],
+        choose: "_Choose",
+        between: Between,
+        *,
+        has_next: bool,
     ) -> int:
         """Read tokens, in chunks, and return the one that follows them.
 
         If another may follow, it is ordered: the dealer deals for it meanwhile.
         """
         if self._dealt is not None:
-            return self._next_dealt(self._dealt, memory, fresh, choose)
+            return self._next_dealt(self._dealt, memory, fresh, choose, between)
         if self.architecture.family == "chatglm" and not memory.read:
             memory.prompt = len(fresh) - 1
         shown = None
@@ -159,11 +174,18 @@ class SealedClient:
             memory.kv.extend(step.past, outcome.keys, outcome.values)
             memory.read += now
             shown = outcome.shown
+            if not is_last:
+                between()
         assert shown is not None  # noqa: S101 - the last chunk is scored
         return choose.token(shown, memory.read)
 
     def _next_dealt(
-        self, dealt: DealtTable, memory: SealedMemory, fresh: list[int], choose: "_Choose"
+        self,
+        dealt: DealtTable,
+        memory: SealedMemory,
+        fresh: list[int],
+        choose: "_Choose",
+        between: Between,
     ) -> int:
         """Do as `_next` with the passes that were dealt for; keys and values stay in them."""
         text, shown = [*memory.read, *fresh], None
@@ -177,6 +199,8 @@ class SealedClient:
             outcome = dealt.compute(step, inputs)
             self._check_range(outcome.strange)
             memory.read, shown = text[:end], outcome.shown
+            if not step.is_scored:
+                between()
         assert shown is not None  # noqa: S101 - the last pass is scored
         return choose.token(shown, memory.read)
 

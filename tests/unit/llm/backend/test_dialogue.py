@@ -29,7 +29,7 @@ class Script:
         self._ids = [LETTERS.index(letter) for letter in text] + [STOP] * ends
         self.is_closed = False
 
-    def speak(self, prompt, *, sampling, limit) -> Generator[int, None, None]:
+    def speak(self, prompt, *, sampling, limit, between) -> Generator[int, None, None]:
         self.prompt = list(prompt)
         try:
             yield from self._ids[:limit]

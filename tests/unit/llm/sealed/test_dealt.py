@@ -68,6 +68,23 @@ def test_a_prompt_of_any_length_fits_the_chunks_that_were_dealt_for(tmp_path, mo
     assert shown == 2 + max(0, length - 5)
 
 
+def test_a_prompt_that_is_left_between_two_passes_can_be_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(schedule_module, "CHUNK", 2)
+    path, vault, _ = deal(MODEL, tmp_path, prompt=5, tokens=9)
+    prompt = [1, 5, 7, 9, 3]
+
+    def leave():
+        raise ConnectionAbortedError
+
+    def talk(client):
+        memory = SealedMemory()
+        with pytest.raises(ConnectionAbortedError):
+            list(client.generate(memory, prompt, Sampling(), limit=2, between=leave))
+        return say(client, memory, prompt[len(memory.read) :], 2)
+
+    assert talk_alone(MODEL, vault, path, talk)[0] == plainly(MODEL, prompt, 2)
+
+
 def test_nobody_else_learns_more_than_with_a_dealer_in_the_session(tmp_path):
     path, vault, _ = deal(MODEL, tmp_path)
     _, alone = talk_alone(MODEL, vault, path, answering())
