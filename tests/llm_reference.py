@@ -41,12 +41,20 @@ _GEMMA = {
     "rope_scaling": {"rope_type": "linear", "factor": 8.0},
     "tie_word_embeddings": True,
 }
+_QUARTER = {"rope_type": "default", "rope_theta": 5e4, "partial_rotary_factor": 0.25}
+_WHOLE = {"partial_rotary_factor": 1}
 CONFIGS = {
     "llama3": {**_COMMON, "model_type": "llama", "rope_theta": 5e5, "rope_scaling": _LLAMA3},
     "qwen3": {**_COMMON, "model_type": "qwen3", "rope_theta": 1e6},
     "gemma3": {key: one for key, one in {**_COMMON, **_GEMMA}.items() if key != "hidden_act"},
     "glm": {**_COMMON, "model_type": "glm", "partial_rotary_factor": 0.5, "attention_bias": True},
     "glm4": {**_COMMON, "model_type": "glm4", "partial_rotary_factor": 0.5},
+    "glm_quarter": {**_COMMON, "model_type": "glm", "rope_parameters": _QUARTER},
+    "glm4_whole": {
+        **_COMMON,
+        "model_type": "glm4",
+        "rope_parameters": {"partial_rotary_factor": 1},
+    },
 }
 
 
@@ -155,10 +163,11 @@ class Reference:
         return out.split(DIM, -1)
 
     def turn(self, x, is_local):
-        """Turn pairs of features as complex numbers; in GLM neighbours, and half of them."""
+        """Turn pairs of features as complex numbers; in GLM neighbours, and a part of them."""
         is_glm = self.kind in ("glm", "glm4")
-        turned = DIM // 2 if is_glm else DIM
-        theta = 10000.0 if is_local else self.c.get("rope_theta", 10000.0)
+        settings = self.c | self.c.get("rope_parameters", {})
+        turned = int(DIM * settings["partial_rotary_factor"]) if is_glm else DIM
+        theta = 10000.0 if is_local else settings.get("rope_theta", 10000.0)
         speed = theta ** -(torch.arange(turned // 2, dtype=torch.float64) * 2 / turned)
         if "rope_scaling" in self.c and not is_local:
             speed = self.scaled(speed)

@@ -19,7 +19,7 @@ from torch import Tensor
 from tacit.errors import DataError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.extras import extra
-from tacit.llm.model.hf_config import number, whole
+from tacit.llm.model.hf_config import Noted, number, whole
 from tacit.llm.model.tensor_names import (
     GGUF_GPT2,
     GGUF_LLAMA,
@@ -36,6 +36,10 @@ _LAYOUTS = {
     "qwen3": GGUF_QWEN3,
     "gpt2": GGUF_GPT2,
 }
+# Settings that change no answer: records, and what a scaling was once trained with.
+_SILENT = frozenset(
+    {"tensor_data_layout", "rope.scaling.finetuned", "rope.scaling.original_context_length"}
+)
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _NUMBERS = {
@@ -92,7 +96,7 @@ class Packed:
             DataError: an architecture or a setting that is not known here.
         """
         kind = self.settings.get("general.architecture")
-        if kind not in _LAYOUTS:
+        if not isinstance(kind, str) or kind not in _LAYOUTS:
             raise DataError(
                 f"wanted a general.architecture of {', '.join(sorted(_LAYOUTS))}, got {kind!r}"
             )
@@ -116,20 +120,32 @@ def _reader(tensor: Stored) -> Callable[[], Tensor]:
 
 
 def _describe(kind: str, settings: Settings, names: set[str]) -> Architecture:
-    own = {
-        key.removeprefix(f"{kind}."): value
-        for key, value in settings.items()
-        if key.startswith(f"{kind}.")
-    }
-    if own.get("rope.scaling.type", "none") != "none":
-        raise DataError(f"rope scaling is not supported, got {own['rope.scaling.type']!r}")
+    own = Noted(
+        {
+            key.removeprefix(f"{kind}."): value
+            for key, value in settings.items()
+            if key.startswith(f"{kind}.")
+        },
+        f"GGUF: {kind}",
+        _SILENT,
+    )
+    if "rope_freqs.weight" in names:
+        raise DataError(
+            "rope_freqs.weight: positions as LLaMA 3 scales them are read from a Hugging Face "
+            "checkpoint (config.json and safetensors), not from GGUF; use that one"
+        )
     width, heads = whole(own, "embedding_length"), whole(own, "attention.head_count")
     head_dim = whole(own, "attention.key_length", width // heads)
     if whole(own, "rope.dimension_count", head_dim) != head_dim:
         raise DataError(f"wanted all {head_dim} features of a head to turn, got only some")
+    if whole(own, "attention.value_length", head_dim) != head_dim:
+        raise DataError(f"wanted values as wide as keys, {head_dim}, got another width")
+    tokens = settings.get("tokenizer.ggml.tokens", [])
+    if not isinstance(tokens, list):
+        raise DataError(f"wanted a list of tokens in the file, got {tokens!r}")
     is_gpt2 = kind == "gpt2"
     eps = "attention.layer_norm_epsilon" if is_gpt2 else "attention.layer_norm_rms_epsilon"
-    return Architecture(
+    found = Architecture(
         family="gpt2" if is_gpt2 else "llama",
         layers=whole(own, "block_count"),
         width=width,
@@ -137,7 +153,7 @@ def _describe(kind: str, settings: Settings, names: set[str]) -> Architecture:
         kv_heads=whole(own, "attention.head_count_kv", heads),
         head_dim=head_dim,
         ffn=whole(own, "feed_forward_length"),
-        vocab=whole(own, "vocab_size", len(settings.get("tokenizer.ggml.tokens", ()))),
+        vocab=whole(own, "vocab_size", len(tokens)),
         context=whole(own, "context_length"),
         norm="layer" if is_gpt2 else "rms",
         norm_eps=number(own, eps, 1e-5),
@@ -147,7 +163,25 @@ def _describe(kind: str, settings: Settings, names: set[str]) -> Architecture:
         tied_output="output.weight" not in names,
         has_bias=any(name.endswith(".bias") for name in names),
         has_qk_norm=kind == "qwen3",
+        rope_factor=_slowed(own),
     )
+    own.refuse_rest()
+    return found
+
+
+def _slowed(own: Settings) -> float:
+    """Read what positions are divided by: a factor without a type is a linear one."""
+    factors = [
+        number(own, key)
+        for key in ("rope.scaling.factor", "rope.scale_linear")
+        if own.get(key) not in (0, None)
+    ]
+    kind = own.get("rope.scaling.type", "linear" if factors else "none")
+    if kind == "none":
+        return 1.0
+    if kind != "linear" or len(set(factors)) != 1:
+        raise DataError(f"wanted rope scaling with one linear factor, got {kind!r} and {factors}")
+    return factors[0]
 
 
 def read_container(path: Path) -> Container:

@@ -124,6 +124,7 @@ def _gpt2(a: Architecture) -> dict[str, Any]:
         "layer_norm_epsilon": a.norm_eps,
         "activation_function": "gelu" if a.activation == "gelu" else "gelu_new",
         "tie_word_embeddings": a.tied_output,
+        "scale_attn_weights": not a.score_scale,
     }
 
 

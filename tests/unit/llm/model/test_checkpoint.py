@@ -15,8 +15,9 @@ from tokenizers import Tokenizer, models
 
 from llm_models import CHATGLM, GPT2, LLAMA, LLAMA_CONFIG, llama_tensors, make_model
 from tacit.errors import DataError, TacitError
-from tacit.llm import ChatProtocol, open_checkpoint
+from tacit.llm import ChatProtocol, LanguageModel, logits, open_checkpoint
 from tacit.llm.backend.chat_file import ROLES
+from tacit.llm.model import gguf as gguf_file
 
 QWEN2 = replace(LLAMA, has_bias=True, tied_output=False)
 QWEN2_CONFIG = {**LLAMA_CONFIG, "model_type": "qwen2", "tie_word_embeddings": False}
@@ -297,7 +298,7 @@ def paired(w, heads):
     return w[order]
 
 
-def write_gguf(path, model, kind, *, quantised=None, tokens=64):
+def write_gguf(path, model, kind, *, quantised=None, tokens=64, more=()):
     a = model.architecture
     writer = gguf.GGUFWriter(path, kind)
     writer.add_block_count(a.layers)
@@ -311,6 +312,8 @@ def write_gguf(path, model, kind, *, quantised=None, tokens=64):
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
     writer.add_token_list([f"w{i}" for i in range(tokens)])
+    for key, value in dict(more).items():
+        writer.add_key_value(key, value, gguf.GGUFValueType.get_type(value))
     for name, w in gguf_tensors(model, kind).items():
         array = w.numpy().astype(np.float32)
         if quantised is not None and w.ndim == 2 and w.shape[1] % 32 == 0:
@@ -387,6 +390,59 @@ def test_an_unknown_gguf_architecture_is_refused_by_name(tmp_path):
         DataError, match=r"general\.architecture of gpt2, llama, qwen2, qwen3, got 'mamba'"
     ):
         open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"llama.rope.scaling.factor": 4.0},  # llama.cpp takes a factor without a type as linear
+        {"llama.rope.scale_linear": 4.0},
+        {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
+    ],
+)
+def test_positions_of_gguf_are_slowed_down_by_their_factor(tmp_path, more):
+    slow = replace(LLAMA, norm_eps=float(np.float32(1e-5)), rope_factor=4.0)
+    model = make_model(slow)
+    same(open_checkpoint(write_gguf(tmp_path / "m.gguf", model, "llama", more=more)).load(), model)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 2.0}, "one linear"),
+        ({"llama.rope.scaling.factor": 2.0, "llama.rope.scale_linear": 4.0}, "one linear"),
+        ({"llama.expert_count": 8}, "expert_count = 8 is a setting that tacit does not know"),
+        ({"llama.attention.value_length": 4}, "values as wide as keys"),
+        ({"general.architecture": ["llama"]}, "wanted a general.architecture"),
+        ({"tokenizer.ggml.tokens": 64}, "wanted a list of tokens"),
+    ],
+)
+def test_a_setting_of_gguf_that_changes_answers_is_refused_by_name(tmp_path, more, words):
+    path = write_gguf(tmp_path / "m.gguf", make_model(LLAMA), "llama")
+    found = gguf_file.Packed(path)
+    found.settings.update(more)
+    with pytest.raises(DataError, match=words):
+        found.describe()
+
+
+def test_scaled_positions_of_llama_3_are_refused_by_their_name(tmp_path):
+    found = gguf_file.Packed(write_gguf(tmp_path / "m.gguf", make_model(LLAMA), "llama"))
+    found._container.tensors["rope_freqs.weight"] = None
+    with pytest.raises(DataError, match=r"rope_freqs\.weight: positions as LLaMA 3"):
+        found.describe()
+
+
+def test_scores_of_gpt2_are_divided_only_where_its_settings_say_so(tmp_path):
+    model = make_model(GPT2)
+    config = {**GPT2_CONFIG, "scale_attn_weights": False}
+    raw = open_checkpoint(write(tmp_path, config, gpt2_tensors(model))).load()
+    assert raw.architecture == replace(GPT2, score_scale=1.0)
+    queries = {
+        key: w * (GPT2.head_dim**0.5 if ".q." in key else 1) for key, w in model.weights.items()
+    }
+    wanted = logits(LanguageModel(architecture=GPT2, weights=queries), [3, 1, 4, 1, 5])
+    torch.testing.assert_close(logits(raw, [3, 1, 4, 1, 5]), wanted, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(logits(model, [3, 1, 4, 1, 5]), wanted, atol=1e-3)
 
 
 def test_a_gguf_folder_may_hold_one_model(tmp_path):

@@ -62,6 +62,13 @@ def test_layers_of_gemma_may_be_listed_and_angles_have_a_table_each(tmp_path):
         ("gemma3", {"hidden_activation": "relu"}, "hidden_activation must be"),
         ("qwen3", {"attention_bias": True}, "have no bias"),
         ("glm4", {"partial_rotary_factor": 3.0}, "no model has these positions"),
+        ("qwen3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1 for qwen3"),
+        ("glm_quarter", {"partial_rotary_factor": 0.5}, "wanted one"),
+        ("qwen3", {"use_mrope": True}, "use_mrope must be False"),
+        ("qwen3", {"logit_scale": 0.1}, "logit_scale = 0.1 is a setting that tacit does not know"),
+        ("qwen3", {"rope_parameters": {"mrope_section": [2, 2]}}, "mrope_section = .*not know"),
+        ("gemma3", {"rope_parameters": {"rope_theta": 1.0}}, "contradict each other"),
+        ("llama3", {"quantization_config": {"bits": 4}}, "quantization_config = .*not know"),
     ],
 )
 def test_what_no_known_model_has_is_refused_by_name(name, change, words, tmp_path):
