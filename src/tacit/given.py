@@ -5,6 +5,8 @@ library is needed. All of it is read into memory.
 """
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -52,15 +54,66 @@ def features_of(given: object) -> Array:
     return to_array(given if isinstance(given, tuple) else features_and_labels(given)[0])
 
 
-def to_array(values: object) -> Array:
+def to_array(values: Any) -> Array:
     """Make an array of whatever it is; a tensor may lie on a device and remember gradients."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
+        if str(values.layout) != "torch.strided":
+            values = values.to_dense()
+        if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have
+            values = values.float()
     if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     if isinstance(values, Sequence) and len(values) and hasattr(values[0], "detach"):
         return _stack(values)
     return np.asarray(values)
+
+
+def numbers_of(given: object) -> npt.NDArray[np.float64]:
+    """Return the features alone of what a program gave, in double precision.
+
+    What a data frame lacks is NaN.
+
+    Raises:
+        DataError: they are not numbers.
+    """
+    found = features_of(given)
+    if found.dtype.kind in "biuf":
+        return found.astype(np.float64)
+    if found.dtype.kind != "O" or not found.ndim:
+        came = found.dtype if found.ndim else type(given).__name__
+        raise DataError(f"wanted rows of numbers, got {came}{_HINTS.get(str(came), '')}")
+    # Columns of several kinds, and those that may lack values, make an array of objects.
+    return np.array([_number(one) for one in found.flat], dtype=np.float64).reshape(found.shape)
+
+
+_HINTS = {
+    "DuckDBPyRelation": "; give what its .arrow() returns",
+    "LazyFrame": "; give what its .collect() returns",
+    **dict.fromkeys(("csr_matrix", "csc_matrix", "csr_array", "csc_array"), "; use .toarray()"),
+}
+
+
+def _number(value: object) -> float:
+    if value is None or type(value).__name__ == "NAType":  # as pandas calls it
+        return np.nan
+    if isinstance(value, Real | Decimal | np.bool_):
+        return float(value)
+    raise DataError(f"wanted rows of numbers, got a {type(value).__name__} among them")
+
+
+def names_of(given: object) -> tuple[str, ...]:
+    """Return the names of the features, in order, of what has columns by name; else none."""
+    if isinstance(given, Mapping):
+        names: Any = tuple(given)
+    else:
+        names = getattr(given, "column_names", None)
+        if not isinstance(names, Sequence):
+            names = getattr(given, "columns", ())
+    found = [str(one) for one in names]
+    if not hasattr(given, "to_numpy"):  # see `features_and_labels`
+        found = [one for one in found if one != next((y for y in LABELS if y in found), None)]
+    return tuple(found)
 
 
 def _columns(given: object) -> Mapping[str, Any] | None:

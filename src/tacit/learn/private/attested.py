@@ -14,6 +14,7 @@ from tacit.learn.private.crew import Answer
 from tacit.learn.private.direct import Direct
 from tacit.learn.private.facts import share_input_facts
 from tacit.learn.private.forest import Forest
+from tacit.learn.private.secured import check_classes
 from tacit.learn.private.slalom import ObliviousOps, SlalomOps, TracedOps
 from tacit.mpc import outsource
 from tacit.mpc.cost import Message, Tally, forecast_seconds
@@ -151,7 +152,11 @@ class Attested(Direct):
     def _computed(self, ops: Any, weights: Any, x: Tensor) -> Tensor:
         # Whichever of torch's interpreters it is, the program is the same.
         found: Tensor = self.model(ops, weights, x)
-        return ops.argmax(found, dim=-1) if self.reveal == "class" else found
+        if self.reveal != "class":
+            return found
+        check_classes(tuple(found.shape))
+        classes: Tensor = ops.argmax(found, dim=-1)
+        return classes
 
     def _exchange(self, session: Session, x: Tensor | None) -> tuple[Tensor | None, Forecast]:
         client, server = self.crew.owners

@@ -79,7 +79,9 @@ def secure(
             raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {frac_bits}")
     if reveal not in ("output", "class"):
         raise ConfigError(f"reveal must be 'output' or 'class', got {reveal!r}")
+    columns: tuple[str, ...] = ()
     if not isinstance(model, nn.Module | Imported | Forest) and not callable(model):
+        columns = tuple(map(str, getattr(model, "feature_names_in_", ())))
         model = adopt(model, is_class=reveal == "class")
     if isinstance(model, nn.Module):
         model = import_module(model)
@@ -107,6 +109,7 @@ def secure(
         frac_bits=frac_bits,
         input_bound=input_bound,
         device=device,
+        columns=columns,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError, DisagreementError
-from tacit.given import features_of
+from tacit.given import names_of, numbers_of
 from tacit.learn.capping import note_of, with_room
 from tacit.learn.private.crew import Answer, Crew
 from tacit.learn.private.facts import (
@@ -52,6 +52,8 @@ class Secured(Shown):
     frac_bits: int
     input_bound: float | None
     device: str
+    columns: tuple[str, ...] = ()
+    """What the model calls its columns, if it does; rows that call them otherwise are refused."""
 
     def __call__(self, x: Any) -> Answer:
         """Run the three parties as threads of this process, and return the client's answer.
@@ -84,11 +86,18 @@ class Secured(Shown):
         """
         return self._join(session, None if x is None else self._prepared(x))
 
-    def _prepared(self, x: Tensor) -> Tensor:
-        """Look at an input, and give a forest the numbers that it compares."""
-        if isinstance(self.model, Forest) and isinstance(x, Tensor):
-            x = self.model.prepare(x)
-        return _checked(x)
+    def _prepared(self, x: Any) -> Tensor:
+        """Bring rows of every kind to numbers, and give a forest the ones that it compares."""
+        names = names_of(x)
+        if names and self.columns and names != self.columns:
+            raise DataError(
+                f"the model was fitted to the columns {', '.join(self.columns)}, in this order; "
+                f"got {', '.join(names)}"
+            )
+        rows = torch.from_numpy(numbers_of(x))
+        if isinstance(self.model, Forest):
+            rows = self.model.prepare(rows)
+        return _checked(rows)
 
     @property
     def _entries(self) -> int | None:
@@ -266,6 +275,7 @@ class Secured(Shown):
             )
             answer = model(ops, weights, x)
             if self.reveal == "class":
+                check_classes(ops.shape(answer))
                 answer = ops.argmax(answer, dim=-1)
             opened: Tensor | None = ops.open(
                 answer, to=(crew.client,), what=f"the {self.reveal}", why="the declared result"
@@ -298,14 +308,23 @@ def _input_name(weight: str) -> str:
     return f"weights/{weight}"
 
 
-def _checked(x: Any) -> Tensor:
-    """Bring an input to double precision, after looking at what everyone will be told of it."""
-    if not isinstance(x, Tensor):
-        found = features_of(x)
-        x = torch.from_numpy(found) if found.dtype.kind in "biuf" else x
-    if not isinstance(x, Tensor) or not 1 <= x.dim() <= LARGEST_RANK or not x.numel():
-        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise DataError(f"wanted a tensor of 1 to {LARGEST_RANK} dimensions, got {got}")
+def check_classes(shape: tuple[int, ...]) -> None:
+    """Refuse to name a class where there is one output, of which the largest is always the first.
+
+    Raises:
+        ConfigError: says so.
+    """
+    if shape[-1:] == (1,):
+        raise ConfigError(
+            "the model has one output, so its class would always be 0: take reveal='output', "
+            "whose sign tells two classes apart, or give the model an output for each class"
+        )
+
+
+def _checked(x: Tensor) -> Tensor:
+    """Look at what everyone will be told of an input."""
+    if not 1 <= x.dim() <= LARGEST_RANK or not x.numel():
+        raise DataError(f"wanted a tensor of 1 to {LARGEST_RANK} dimensions, got {tuple(x.shape)}")
     if not bool(torch.isfinite(x).all()):
         raise DataError("the input holds NaN or infinite values; clean the data first")
-    return x.detach().to(torch.float64)
+    return x
