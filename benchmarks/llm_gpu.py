@@ -204,10 +204,10 @@ def programs(
 
 def offline_seconds(conversation: Conversation, steps: int) -> float:
     """Time the material of some steps, from the request until the owner has it, with no chat."""
-    supply = conversation._supply
+    prefetch = conversation._prefetch
     began = time.perf_counter()
-    supply.plan(conversation._orders(0, steps))
-    supply.take(lambda waited: None)
+    prefetch.plan(conversation._batches(0, steps))
+    prefetch.take(lambda waited: None)
     return time.perf_counter() - began
 
 

@@ -18,11 +18,13 @@ from tacit.cli.jobs.infer_job import parse_kind
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.outlook import Asked
+from tacit.cli.launch.member import Seat, _attest, _enclave_of
 from tacit.cli.main import Edge, run_command
 from tacit.cli.toml import read_record
 from tacit.crypto import make_identity
-from tacit.errors import ConfigError, TacitError
+from tacit.errors import ConfigError, DisagreementError, TacitError
 from tacit.learn import load_dataset
+from tacit.learn.code import allow
 from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
 from tacit.mpc import without_setup
@@ -118,6 +120,32 @@ def test_a_sealed_model_opens_in_the_enclave_of_its_job_alone(weights, tmp_path)
         run(other, tmp_path, SimulatedEnclave(lab, job_digest(other)))
 
 
+def test_an_enclave_that_runs_other_code_of_the_model_is_named(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    text = "from torch import nn\n\ndef make():\n    return nn.Linear(64, 10)\n"
+    seats, meeting = {}, Meeting(parties=("clinic", "lab"), job_digest=bytes(32))
+    lab = make_identity("lab", tmp_path)
+    parties = {"clinic": {}, "lab": {"enclave": "simulated", "key": lab.fingerprint}}
+
+    def attest(theirs):
+        for me, folder, code in (("clinic", "a", text), ("lab", "b", theirs)):
+            path = tmp_path / folder / "model.py"
+            path.write_text(code)
+            allow(path)
+            model = {"owner": "lab", "code": str(path), "inputs": [64], "file": "w.npz"}
+            job = make([], "", parties=parties, protocol={"kind": "enclave"}, model=model)
+            seats[me] = Seat(job=job, me=me, identity=lab, listener=None, launched="", search=())
+        run_threads(
+            {me: lambda s: _attest(s, seats[s.me], _enclave_of(seats[s.me])) for me in seats},
+            meeting,
+        )
+
+    attest(text)
+    with pytest.raises(DisagreementError, match=r"'lab'.*runs other code"):
+        attest(text + "# keep every row\n")
+
+
 def test_a_linear_model_answers_by_both_words(tmp_path):
     job = linear(protocol={"kind": "he", "reveal": "score"})
     values, _ = run(job, tmp_path)
@@ -148,6 +176,14 @@ def test_what_does_not_fit_two_owners_is_refused_by_its_key(weights):
         "model.owner: missing": {"model__owner": None},
         "model.cap": {"model__cap": 64.0},
         "parties.lab.enclave: missing": {"protocol__kind": "enclave"},
+        "model.code: only lab has it": {
+            "protocol__kind": "enclave",
+            "parties": ENCLAVE,
+            "model__code": "model.py",
+            "model__layers": None,
+            "model__inputs": None,
+            "model__file": None,
+        },
         "ring.frac_bits: an enclave": {
             "protocol__kind": "enclave",
             "parties": ENCLAVE,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 
 from tacit.cli.jobs.config import Job
+from tacit.learn.code import OwnModel
 
 
 def job_digest(job: Job) -> bytes:
@@ -22,6 +23,18 @@ def job_digest(job: Job) -> bytes:
     content = shared_content(job)
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(b"tacit job 1\n" + text.encode()).digest()
+
+
+def measured_digest(job: Job) -> bytes:
+    """Hash what an enclave of a job is measured by beside this package: the job, and its code.
+
+    Raises:
+        ConfigError: the code that the job names is not here, or was not allowed.
+    """
+    code = getattr(getattr(job, "model", None), "code", None)
+    if code is None:
+        return job_digest(job)
+    return hashlib.sha256(job_digest(job) + OwnModel.read(code).digest.encode()).digest()
 
 
 def shared_content(job: Job) -> Mapping[str, object]:

@@ -67,6 +67,9 @@ def _check_direct(job: "InferJob") -> Iterator[Problem]:
     elif owner in job.parties and job.parties[owner].enclave is None:
         text = f'missing; wanted enclave = "simulated": {owner} must attest what it runs'
         yield Problem(f"parties.{owner}.enclave", text)
+    elif job.is_linear and job.model.code is not None:
+        text = f"only {owner} has it, and everybody measures what an enclave runs; use model.file"
+        yield Problem("model.code", text)
     if job.protocol.reveal == wrong:
         model = "a linear model" if job.is_linear else "a network"
         yield Problem("protocol.reveal", f"{model} has no {wrong!r} to reveal")

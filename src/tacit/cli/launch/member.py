@@ -14,7 +14,7 @@ from tacit import report
 from tacit.cli import folder
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.config import Job, PartyEntry, parse_address, with_parties
-from tacit.cli.jobs.digest import job_digest
+from tacit.cli.jobs.digest import job_digest, measured_digest
 from tacit.cli.jobs.given import NOTHING, Given
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
@@ -208,7 +208,7 @@ def do_part(session: Session, seat: Seat, usage: Usage, given: Given = NOTHING) 
 def _enclave_of(seat: Seat) -> SimulatedEnclave | None:
     if seat.job.parties[seat.me].enclave is None:
         return None
-    return SimulatedEnclave(seat.identity, job_digest(seat.job))
+    return SimulatedEnclave(seat.identity, measured_digest(seat.job))
 
 
 def _attest(session: Session, seat: Seat, mine: Enclave | None) -> tuple[Claim, ...]:
@@ -218,7 +218,7 @@ def _attest(session: Session, seat: Seat, mine: Enclave | None) -> tuple[Claim, 
     if not keys:
         return ()
     with session.progress.stage("attest"):
-        return attest_all(session, keys, mine, job_digest=job_digest(seat.job))
+        return attest_all(session, keys, mine, job_digest=measured_digest(seat.job))
 
 
 def write_files(files: Mapping[str, str | bytes], stage: Path) -> None:
