@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tacit.errors import InputError
+from tacit.report.disk import read_regular
 
 RESULT = "result.json"
 REPORT = "report.html"
@@ -194,7 +195,7 @@ def _check_ours(out: Path) -> None:
 
 def _is_result(path: Path) -> bool:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path, most=1 << 26))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and {"schema", "version", "parties"} <= content.keys()

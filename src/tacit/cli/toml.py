@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LARGEST_FILE_BYTES = 1 << 20
+_DEEPEST = 50
+_KEY = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_DEEPEST}}}")
+"""The library takes memory by the square of the parts of a key: 100,000 of them end the process."""
 _PLACE = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 _DATE = "a date or a time"  # JSON has none, and no setting of ours is one
 
@@ -89,13 +93,31 @@ def read_toml(path: Path) -> dict[str, object]:
     if len(content) > _LARGEST_FILE_BYTES:
         raise ConfigError(f"{path}: wanted at most {_LARGEST_FILE_BYTES} bytes of TOML, got more")
     try:
-        return tomllib.loads(content.decode())
+        return parse_toml(content.decode(), source=str(path))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: wanted UTF-8 text (byte {error.start} is not)") from error
+
+
+def parse_toml(text: str, *, source: str) -> dict[str, object]:
+    """Read TOML.
+
+    Raises:
+        ConfigError: not TOML, or nested too deeply for those who walk through it; names the line.
+    """
+    if _DEEP_KEY.search(text):
+        raise ConfigError(f"{source}: nested too deeply")
+    try:
+        raw = tomllib.loads(text)
     except RecursionError as error:
-        raise ConfigError(f"{path}: nested too deeply") from error
+        raise ConfigError(f"{source}: nested too deeply") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}{_place(str(error), content.decode())}") from error
+        raise ConfigError(f"{source}{_place(str(error), text)}") from error
+    level: list[object] = [raw]
+    for _ in range(_DEEPEST):
+        level = [inner for one in level for _, inner in _steps(one)]
+    if level:
+        raise ConfigError(f"{source}: nested too deeply")
+    return raw
 
 
 def read_record(raw: Mapping[str, object], record: type[T], *, source: str) -> T:

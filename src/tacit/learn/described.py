@@ -115,6 +115,8 @@ def _read_description(path: Path) -> Description:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except RecursionError as error:
+        raise DataError(f"{path}: nested too deeply") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"{path}: not a TOML file: {error}") from error
     strange = sorted(set(raw) - set(_KEYS))

@@ -11,10 +11,12 @@ from types import UnionType
 from typing import Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from tacit.errors import DataError, InputError
-from tacit.report.disk import write_whole
+from tacit.report.disk import read_regular, write_whole
 from tacit.result import SCHEMA, Result
 
 _INT_LIMIT = 2**63
+_LARGEST_BYTES = 1 << 26
+"""More than any result of ours has."""
 
 
 @cache
@@ -67,9 +69,16 @@ def save(result: Result, path: Path) -> None:
 
 
 def load(path: Path) -> Result:
-    """Read a result from a file."""
+    """Read a result from a regular file of at most 64 MB.
+
+    Raises:
+        InputError: it cannot be read, is too large, or holds no result.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = read_regular(path, most=_LARGEST_BYTES + 1)
+        if len(content) > _LARGEST_BYTES:
+            raise DataError(f"{path}: wanted at most {_LARGEST_BYTES} bytes, got more")
+        text = content.decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text, so not a result") from error
     except OSError as error:

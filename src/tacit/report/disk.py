@@ -1,10 +1,32 @@
-"""Writing a file so that it is there whole or not at all."""
+"""Files that are written whole or not at all, and files of others read within bounds."""
 
+import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 
 from tacit.errors import InputError
+
+
+def read_regular(path: Path, *, most: int, at: int = 0) -> bytes:
+    """Read up to so many bytes of a file; a pipe or a device, which need not end, is refused.
+
+    Args:
+        path: the file; a link counts as what it leads to.
+        most: how many bytes; whoever wants the whole file asks for one more than it may have.
+        at: from where on; below 0, so many bytes before the end.
+
+    Raises:
+        OSError: it cannot be read or is no regular file.
+    """
+    # A pipe without a writer would block already when it is opened.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        file.seek(at if at >= 0 else max(found.st_size + at, 0))
+        return file.read(most)
 
 
 def write_whole(path: Path, text: str) -> None:

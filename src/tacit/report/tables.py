@@ -21,7 +21,8 @@ from tacit.report.tally import (
 )
 from tacit.result import Claim, Curve, Leak, Metric, PartyReport, Result, Timing
 
-_FORMULA = ("=", "+", "-", "@")
+_FORMULA = re.compile('[\\s"]*[=+@＝＋－＠-]')
+"""How a cell begins that a spreadsheet computes; full-width signs do so in East Asian ones."""
 
 
 class Table(NamedTuple):
@@ -73,7 +74,8 @@ def write_csv(result: Result, folder: Path) -> tuple[Path, ...]:
 def to_csv(table: Table) -> str:
     """Write a table as CSV.
 
-    Names come from peers: what a spreadsheet would run as a formula gets an apostrophe in front.
+    Names come from peers: what a spreadsheet would run as a formula gets an apostrophe in front,
+    also behind a semicolon, where spreadsheets of many countries begin another cell.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\r\n")
@@ -87,9 +89,12 @@ def _show(cell: object) -> str:
         return ""
     if isinstance(cell, tuple):
         cell = "; ".join(map(str, cell))
-    text = clean(str(cell))
-    is_number = re.fullmatch(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?%?", text) is not None
-    return f"'{text}" if text.lstrip().startswith(_FORMULA) and not is_number else text
+    return ";".join(map(_disarm, clean(str(cell)).split(";")))
+
+
+def _disarm(part: str) -> str:
+    is_number = re.fullmatch(r"\s*[+-]?[0-9.]+(e[+-]?[0-9]+)?%?", part) is not None
+    return f"'{part}" if _FORMULA.match(part) and not is_number else part
 
 
 def _records(name: str, record: type, values: Iterable[object]) -> Table:

@@ -3,8 +3,10 @@
 import ast
 import html
 import json
+import multiprocessing
 import os
 import re
+import resource
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import tacit
 from tacit import report
 from tacit.cli.jobs.kinds import KINDS
 from tacit.cli.journal import Journal
@@ -20,7 +23,7 @@ from tacit.cli.studio import index as index_module
 from tacit.cli.studio import words as words_module
 from tacit.cli.studio.app import make_app
 from tacit.cli.studio.guard import COOKIE, Keys
-from tacit.cli.studio.index import Index
+from tacit.cli.studio.index import Index, Summary
 from tacit.cli.studio.spent import list_data, spent_on
 from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
 
@@ -413,6 +416,143 @@ def test_results_are_listed_found_and_broken_ones_said_to_be(client, tmp_path):
     found = get(client, "?q=SHUFFLED+wards")
     assert ">two<" in found
     assert ">one<" not in found
+
+
+def odd_name(out):
+    put(out / os.fsdecode(b"odd\xff"), RESULT)
+
+
+def odd_result(make):
+    def plant(out):
+        (out / "odd").mkdir()
+        make(out / "odd" / "result.json")
+
+    return plant
+
+
+def odd_job(make):
+    def plant(out):
+        put(out / "odd", RESULT)
+        make(out / "odd" / "job.toml")
+
+    return plant
+
+
+def endless(path):
+    path.symlink_to("/dev/zero")
+
+
+def too_large(path):
+    path.touch()
+    os.truncate(path, 1 << 30)
+
+
+def deep(path):
+    path.write_text("a=" + "[" * 100_000)
+
+
+def dotted(path):
+    path.write_text("[data]\n" + ".".join("a" * 100_000) + ' = "x"\n')
+
+
+def odd_run(file, make):
+    def plant(out):
+        home = out / ".studio" / "odd"
+        home.mkdir(parents=True)
+        (home / "job.toml").write_text("")
+        make(home / file)
+
+    return plant
+
+
+def odd_journal(path):
+    numbers = ("-1", "NaN", "1e400", "1e300", f"1{400 * '0'}", 100_000 * "[")
+    lines = [f'{{"event": "open", "at": {one}, "pid": {one}}}' for one in numbers]
+    lines += [f'{{"event": "end", "at": {one}, "code": {one}}}' for one in numbers]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def odd_cache(path):
+    good = dict.fromkeys(Summary.__dataclass_fields__, 7) | {"name": "good", "data": []}
+    stat = (path.parent.parent / "good" / "result.json").stat()
+    good["stamp"] = f"{stat.st_mtime_ns}-{stat.st_size}-{tacit.__version__}"
+    path.write_text(json.dumps([good]))
+
+
+def to_a_file_of_the_user(path):
+    (path.parent.parent.parent / "diary").write_text("mine")
+    path.symlink_to(path.parent.parent.parent / "diary")
+
+
+def odd_index(make):
+    def plant(out):
+        (out / ".studio").mkdir()
+        make(out / ".studio" / "index.json")
+
+    return plant
+
+
+ODD = {
+    "a name that is not UTF-8": odd_name,
+    "a pipe for a result": odd_result(os.mkfifo),
+    "an endless result": odd_result(endless),
+    "a very large result": odd_result(too_large),
+    "a pipe for a job": odd_job(os.mkfifo),
+    "an endless job": odd_job(endless),
+    "a deep job": odd_job(deep),
+    "a job deep by dots": odd_job(dotted),
+    "a pipe for a journal": odd_run("progress.jsonl", os.mkfifo),
+    "an endless journal": odd_run("progress.jsonl", endless),
+    "odd numbers in a journal": odd_run("progress.jsonl", odd_journal),
+    "a pipe for a log": odd_run("log.txt", os.mkfifo),
+    "a pipe for options": odd_run("options.json", os.mkfifo),
+    "a run of an odd name": lambda out: put(out / ".studio" / "odd name", RESULT, job=""),
+    "a pipe for the index": odd_index(os.mkfifo),
+    "a link for the index": odd_index(to_a_file_of_the_user),
+    "an index of other types": odd_index(odd_cache),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_whatever_lies_in_a_folder_that_others_made_the_good_result_is_shown(what, tmp_path):
+    """In a process of its own, which may neither hang nor take memory without end."""
+    put(tmp_path / "out" / "good", RESULT, job='[data]\nset = "digits"\n')
+    ODD[what](tmp_path / "out")
+    asked = multiprocessing.get_context("fork").Process(target=_ask_all, args=(tmp_path / "out",))
+    asked.start()
+    asked.join(30)
+    ended, code = asked.exitcode is not None, asked.exitcode
+    asked.kill()
+    asked.join()
+    assert (ended, code) == (True, 0)
+    diary = tmp_path / "diary"
+    assert not diary.exists() or diary.read_text() == "mine"
+
+
+def _ask_all(folder):
+    """Ask for all pages, with 1 GB more memory than there is now."""
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (1 << 30),) * 2)
+    client = testclient.TestClient(
+        make_app(folder, KEYS, PORT), base_url=ORIGIN, follow_redirects=False
+    )
+    client.cookies.set(COOKIE, KEYS.cookie)
+    for page in ("", "result?run=good", "compare?run=good&run=odd", "ledger?data=digits"):
+        text = get(client, page)
+        assert ">good<" in text or "wards" in text, page
+    assert "odd" not in get(client, "watch") or get(client, "watch?run=odd")
+    shown = get(client, "")
+    if (folder / "odd" / "result.json").exists() and not (folder / "odd" / "job.toml").exists():
+        assert "cannot be read" in shown
+
+
+def test_a_text_that_nests_too_deeply_is_said_to(client):
+    for text in ("a=" + "[" * 100_000, ".".join("a" * 100_000) + " = 1"):
+        for do in ("check", "download", "run"):
+            form = {"text": text, "do": do}
+            answer = client.post("/place/start?kind=infer", data=form)
+            assert answer.status_code == 200
+            assert "nested too deeply" in answer.text
 
 
 def test_a_thousand_results_are_read_once(tmp_path, monkeypatch):

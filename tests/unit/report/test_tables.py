@@ -1,4 +1,6 @@
 import csv
+import io
+import re
 import shutil
 from dataclasses import replace
 
@@ -6,7 +8,7 @@ import pytest
 
 from tacit.errors import InputError
 from tacit.report import pdf, write_csv, write_pdf
-from tacit.report.tables import list_tables, to_csv
+from tacit.report.tables import Table, list_tables, to_csv
 from tacit.result import Sheet
 
 HOSTILE = '=HYPERLINK("x"),\r\n"a";\u202e../../etc'
@@ -60,6 +62,19 @@ def test_a_hostile_name_is_neither_a_formula_nor_a_path_nor_a_new_row(example, t
     ]  # fmt: skip
     (table,) = (table for table in list_tables(result) if table.name.startswith("table"))
     assert to_csv(table).endswith("\r\n'-1+1\r\n")
+
+
+FORMULAS = ("x;=1+1", 'x; "=1+1"', "＝1+1", "=1", ";;@SUM(A1)", "x;-1+1")
+
+
+@pytest.mark.parametrize("reader", [",", ";", "\t"])
+def test_no_cell_is_a_formula_for_a_reader_of_commas_or_of_semicolons(reader):
+    rows = tuple(("a", text, ("", text)) for text in FORMULAS)
+    text = to_csv(Table("t", ("a", "b", "c"), (*rows, ("a", "+12%", ("-1e-5", "-2")))))
+    cells = [cell for row in csv.reader(io.StringIO(text), delimiter=reader) for cell in row]
+    assert not [one for one in cells if re.match(r'[\s"]*([=@＝＋－＠]|[+-].*[A-Z+])', one)]
+    if reader == ",":
+        assert cells[-3:] == ["a", "+12%", "-1e-5; -2"]
 
 
 def test_a_folder_that_cannot_be_made_is_named(example, tmp_path):

@@ -6,7 +6,6 @@ the same tables, which the reader of job files then checks. A new kind appears b
 
 import inspect
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from tacit.cli.jobs.field_words import USUAL
-from tacit.cli.toml import describe_type, strip_type
+from tacit.cli.toml import describe_type, parse_toml, strip_type
 from tacit.cli.toml_text import write_value
+from tacit.errors import ConfigError
 
 Form = Literal["text", "choice", "flag", "table", "tables", "toml"]
 """A line of text, one of a few words, yes or no, a table, a table for each of some names, TOML."""
@@ -198,8 +198,8 @@ def _number(text: str) -> object:
 def _expression(text: str) -> object:
     for whole, take in ((f"x = {text}", "x"), (text, "")):
         try:
-            read = tomllib.loads(whole)
-        except tomllib.TOMLDecodeError:
+            read = parse_toml(whole, source="")
+        except ConfigError:
             continue
         return read[take] if take else read
     return text

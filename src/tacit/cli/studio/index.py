@@ -4,21 +4,25 @@ import json
 import os
 import threading
 import time
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tacit import __version__, report
 from tacit.cli.folder import JOB, RESULT, write_text
+from tacit.cli.toml import parse_toml
 from tacit.errors import InputError
+from tacit.report.disk import read_regular
 from tacit.report.format import show_quantity
 from tacit.report.headline import pick_headline_metric, pick_private_claim
 from tacit.report.tally import find_slowest, time_at_work
 from tacit.result import Result
 
 _PIECE_S = 0.1
+_LARGEST_JOB = 1 << 20
+_LARGEST_CACHE = 1 << 26
+_ODD_NAME = "the name of its folder is not UTF-8; give it another one"
 _SOURCES = ("set", "file", "files", "members", "strangers", "texts")
 
 
@@ -75,9 +79,13 @@ class Index:
 
     def _read(self, limit: float) -> None:
         """Find results, and read those that are new until a time."""
-        found: dict[str, Summary] = {}
+        found, odd = dict[str, Summary](), dict[str, Summary]()
         left = 0
         for name, stamp in _find(self._top):
+            if not _is_text(name):  # no page could name it
+                shown = os.fsencode(name).decode(errors="backslashreplace")
+                odd[shown] = Summary(shown, stamp, problem=_ODD_NAME)
+                continue
             known = self._known.get(name)
             if known is not None and known.stamp == stamp:
                 found[name] = known
@@ -85,6 +93,7 @@ class Index:
                 found[name] = summarise(self._top / name, name, stamp)
             else:
                 left += 1
+        found = {**odd, **found}
         is_new = found != self._known
         self._known, self._left = found, left
         if is_new and not left:
@@ -157,11 +166,16 @@ def _find(top: Path) -> Iterator[tuple[str, str]]:
                 yield name, f"{stat.st_mtime_ns}-{stat.st_size}-{__version__}"
 
 
+def _is_text(name: str) -> bool:
+    """Tell whether a name is UTF-8; Python writes other bytes as halves of surrogate pairs."""
+    return not any("\ud800" <= char <= "\udfff" for char in name)
+
+
 def _sources(path: Path) -> Iterator[str]:
     """List the data that a job file names, wherever it stands."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        raw = parse_toml(read_regular(path, most=_LARGEST_JOB).decode(), source=str(path))
+    except (OSError, UnicodeDecodeError, InputError):
         return
     yield from dict.fromkeys(_named(raw.get("data")))
 
@@ -176,19 +190,29 @@ def _named(table: object) -> Iterator[str]:
 
 def _load(cache: Path) -> dict[str, Summary]:
     """Read what was kept; whatever does not fit is read anew."""
-    known = {one.name for one in fields(Summary)}
     try:
-        raw = json.loads(cache.read_text(encoding="utf-8"))
-        return {
-            one["name"]: Summary(**{**one, "data": tuple(one["data"])})
-            for one in raw
-            if one.keys() == known
-        }
-    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        raw = json.loads(read_regular(cache, most=_LARGEST_CACHE))
+        found = (Summary(**{**one, "data": tuple(one["data"])}) for one in raw)
+        return {one.name: one for one in found if _is_whole(one)}
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
         return {}
 
 
+def _is_whole(one: Summary) -> bool:
+    """Tell whether all fields are of their types: somebody may hand on a folder with a cache."""
+    run = (one.name, one.stamp, one.when, one.kind, one.job, one.protocol)
+    texts = (*run, one.figure, one.relation, one.problem, *one.data)
+    figures = (one.epsilon, one.delta, one.seconds)
+    return (
+        all(isinstance(text, str) and _is_text(text) for text in texts)
+        and all(isinstance(figure, float | None) for figure in figures)
+        and isinstance(one.sent, int)
+    )
+
+
 def _save(cache: Path, found: Mapping[str, Summary]) -> None:
+    if cache.is_symlink() or (cache.exists() and not cache.is_file()):
+        return  # somebody else's doing: what it leads to is not ours to write
     with suppress(InputError, OSError):  # it is only faster with it
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_text(cache, json.dumps([asdict(one) for one in found.values()]))

@@ -1,6 +1,5 @@
 """Start: choose a kind of job, fill it in, see the job file and the forecast, run it."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
@@ -18,7 +17,7 @@ from tacit.cli.jobs.starts import WANTS, first_tables, list_starts
 from tacit.cli.studio.forecast import lay_forecast
 from tacit.cli.studio.form import Form
 from tacit.cli.studio.page import View, lay_notice, lay_section, link, read_count, view_of
-from tacit.cli.toml import ListedError
+from tacit.cli.toml import ListedError, parse_toml
 from tacit.cli.toml_text import write_toml
 from tacit.errors import ConfigError, TacitError
 from tacit.report.markup import Markup, concat, keep_lines, tag
@@ -73,9 +72,9 @@ async def _take(request: Request, view: View, kind: str) -> Response:
     action = values.get("do", "check")
     if "text" in values:
         try:
-            raw = tomllib.loads(values["text"])
-        except tomllib.TOMLDecodeError as error:
-            wrong = Checked({}, {"": view.words("Not TOML: {error}", error=error)})
+            raw = parse_toml(values["text"], source=view.words("The job file"))
+        except ConfigError as error:
+            wrong = Checked({}, {"": str(error)})
             return await run_in_threadpool(_page, view, kind, wrong)
     else:
         raw = await run_in_threadpool(_tables, kind, sent)

@@ -16,12 +16,16 @@ from pathlib import Path
 from tacit.cli.folder import write_text
 from tacit.errors import InputError
 from tacit.party import python_command
+from tacit.report.disk import read_regular
 from tacit.result import TOLD
 
 JOB, PROGRESS, LOG, OPTIONS = "job.toml", "progress.jsonl", "log.txt", "options.json"
 _ACCURACY = re.compile(r"accuracy ([0-9.]+) ?%")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MOST_LINES = 500
+_LONGEST_TEXT = 100_000
+_LARGEST_PIECE = 1 << 24
+"""How much of a journal is read at a time."""
 _SLOW_START_S = 60.0
 
 
@@ -166,23 +170,25 @@ class Started:
     def again(self, name: str, *, is_fresh: bool) -> str:
         """Start a run again: a training that was stopped goes on, unless ``is_fresh``."""
         state = self.state(name)
-        options = json.loads(self.read(name, OPTIONS) or "{}")
+        options: object = None
+        with suppress(ValueError, RecursionError):
+            options = json.loads(self.read(name, OPTIONS))
+        party = options.get("party") if isinstance(options, dict) else ""
         text = self.read(name, JOB)
-        return self.start(
-            text, state.job or name, is_fresh=is_fresh, party=options.get("party", "")
-        )
+        return self.start(text, state.job or name, is_fresh=is_fresh, party=str(party or ""))
 
     def stop(self, name: str) -> None:
         """Ask a run to stop, as Ctrl-C would."""
         state = self.state(name)
-        if state.is_alive and state.pid:
+        if state.is_alive and state.pid > 0:  # 0 and below are groups of processes
             with suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGTERM)
 
     def list_runs(self) -> list[RunState]:
         """Return all runs, the newest first."""
-        folders = self._home.iterdir() if self._home.is_dir() else ()
-        found = [self.state(one.name) for one in folders if (one / JOB).is_file()]
+        names = [one.name for one in self._home.iterdir()] if self._home.is_dir() else []
+        ours = [one for one in names if _NAME.fullmatch(one) and (self._home / one / JOB).is_file()]
+        found = [self.state(one) for one in ours]
         return sorted(found, key=lambda one: one.began, reverse=True)
 
     def _find(self, name: str) -> Path:
@@ -198,7 +204,8 @@ class Started:
         """
         folder = self._find(name)
         with suppress(OSError):
-            return (folder / file).read_bytes()[-100_000:].decode(errors="replace")
+            end = read_regular(folder / file, most=_LONGEST_TEXT, at=-_LONGEST_TEXT)
+            return end.decode(errors="replace")
         return ""
 
     def state(self, name: str) -> RunState:
@@ -221,14 +228,12 @@ class Started:
 def _follow(path: Path, at: int, state: RunState) -> int:
     """Read the lines that came since the last time; return where to go on."""
     try:
-        with path.open("rb") as file:
-            file.seek(at)
-            content = file.read()
+        content = read_regular(path, most=_LARGEST_PIECE, at=at)
     except OSError:
         return at
     whole = content[: content.rfind(b"\n") + 1]
     for line in whole.splitlines():
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             event = json.loads(line)
             if isinstance(event, dict):
                 state.take(event)
@@ -238,7 +243,7 @@ def _follow(path: Path, at: int, state: RunState) -> int:
 def _is_alive(path: Path) -> bool:
     """Tell whether somebody writes a journal; one that is not there yet is about to be written."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # it may be a pipe
     except FileNotFoundError:
         return time.time() - path.parent.stat().st_mtime < _SLOW_START_S
     except OSError:
@@ -253,4 +258,5 @@ def _is_alive(path: Path) -> bool:
 
 
 def _real(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+    """Return a number as it is, and 0 for what is none or beyond every time and count."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e15 else 0.0
