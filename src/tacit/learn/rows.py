@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, Self, TypeVar
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.crypto.matching import check_ids
 from tacit.errors import DataError
 from tacit.learn.dataset import Dataset, Floats, scale_of
 
@@ -172,17 +173,38 @@ M = TypeVar("M", bound=Matchable)
 
 
 def align_in_the_clear(rows: Mapping[str, M]) -> dict[str, M]:
-    """Order the common rows alike, as a matching does, for a comparison on one machine."""
+    """Order the common rows alike, as a matching does, for who has them all on one machine.
+
+    Raises:
+        DataError: what a matching refuses: ids that are doubled, or none in common; names every
+            owner whose ids cannot be used.
+    """
+    wrong = []
+    for owner, one in rows.items():
+        try:
+            check_ids(one.ids)
+        except DataError as error:
+            wrong.append(f"{owner!r}: {error}")
+    if wrong:
+        raise DataError("; ".join(wrong))
     common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
+    if not common:
+        raise DataError(none_in_common(rows))
     places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
     return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
+
+
+def none_in_common(owners: Iterable[str]) -> str:
+    """Say that a matching found nothing."""
+    return f"{', '.join(owners)} have no id in common; are the ids written alike?"
 
 
 def ids_in(dataset: Dataset, column: str | None) -> tuple[str, ...]:
     """Return the ids of all rows: a column of the file, or the position in a public set.
 
     Raises:
-        DataError: there is no such column, or ids in it are too large to be exact.
+        DataError: there is no such column, or ids in it are no whole numbers, or too large to be
+            exact.
     """
     if column is None:
         return tuple(str(row) for row in range(len(dataset.features)))
@@ -195,6 +217,12 @@ def ids_in(dataset: Dataset, column: str | None) -> tuple[str, ...]:
     if not (np.abs(values) < _LARGEST_ID).all():  # also of none, and of NaN
         raise DataError(
             f"{dataset.name}: wanted ids below {_LARGEST_ID}: larger ones are not exact"
+        )
+    if not (values == np.floor(values)).all():
+        row = int(np.argmin(values == np.floor(values))) + 1
+        raise DataError(
+            f"{dataset.name}: wanted whole numbers as ids in column {column!r}, row {row} has a "
+            "fraction"
         )
     return tuple(f"{value:.17g}" for value in values)
 

@@ -208,7 +208,10 @@ def _alone(job: TrainJob, rows: int, shape: tuple[int, ...]) -> TrainTask:
     batch: int | None = min(job.training.batch or BATCH, rows)
     if privacy is not None:  # all rows in every step, and nothing is looked at
         room, batch = rows, None
-        privacy, protocol = replace(privacy, looks="none"), replace(protocol, show_to=())
+        privacy, protocol = (
+            replace(privacy, looks="none"),
+            replace(protocol, show_to=(), score_to=()),
+        )
     alone = replace(
         job,
         data=replace(job.data, split="rows", labels=None),

@@ -200,7 +200,8 @@ def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -
         return result
     if job.report.compare != "plain" or plain is None or not job.reveal.score:
         return result
-    planned, data, _ = joined(job, search)
+    loaded = {owner: load_rows(job, owner, search) for owner in job.owners}
+    planned, data, _ = joined(job, loaded)
     (x, y), (asked, truth) = (whole(one) for one in divided(job, data, planned))
     if job.learner.standardise:
         centre, spread = x.mean(0), x.std(0)

@@ -85,13 +85,16 @@ def _with_numbers(
     return replace(dataset, features=features, scale=scale, feature_names=left), numbers
 
 
-def joined(job: FitJob, search: Sequence[Path]) -> tuple[Planned, Table, dict[str, int]]:
+def joined(job: FitJob, loaded: Mapping[str, Rows]) -> tuple[Planned, Table, dict[str, int]]:
     """Put the rows of all owners into one table, for someone who may see them.
 
     Returns:
         Stand-ins for the parties, the table, and how many ids every owner has to match.
+
+    Raises:
+        DataError: they cannot be matched.
     """
-    parts = {owner: load_rows(job, owner, search) for owner in job.owners}
+    parts = dict(loaded)
     counts: dict[str, int] = {}
     for owners in job.matched:
         group = {owner: parts[owner] for owner in owners}

@@ -1,15 +1,19 @@
 """What jobs that run on one machine will do: federated training, audits, verification."""
 
+from typing import TYPE_CHECKING
+
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.jobs.federated_data import task_of
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.outlook import Asked, Outlook
-from tacit.cli.jobs.verify_job import VerifyJob
 from tacit.learn.federated import summary
 from tacit.learn.federated.front import rehearse
 from tacit.learn.federated.spec import HELPERS
+
+if TYPE_CHECKING:
+    from tacit.cli.jobs.verify_job import VerifyJob  # brings a compiler along, which is an extra
 
 NOTHING_SENT = "No forecast of traffic: nothing is sent, everything runs on this machine."
 
@@ -74,7 +78,7 @@ def forecast_audit_llm(job: AuditLlmJob, asked: Asked) -> Outlook:
     return Outlook(about="audit-llm", lines=(*lines, NOTHING_SENT))
 
 
-def forecast_verify(job: VerifyJob, asked: Asked) -> Outlook:
+def forecast_verify(job: "VerifyJob", asked: Asked) -> Outlook:
     """Say what is proved, and who is given the rows."""
     asked.refuse("rows", "features")
     table = job.verify

@@ -13,7 +13,7 @@ from tacit.cli.jobs.fit_cipher import (
     regression,
     way_claims,
 )
-from tacit.cli.jobs.fit_data import joined, stand_ins
+from tacit.cli.jobs.fit_data import joined, load_rows, stand_ins
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.fit_matching import matching_claims, matching_leaks
 from tacit.cli.jobs.fit_summary import claims_beyond
@@ -87,9 +87,10 @@ def _facts(job: FitJob, asked: Asked) -> tuple[Planned, Table, dict[str, int], t
     """Return the table by its public facts: those of files that are here, or of sizes given."""
     if asked.rows is None or asked.features is None:
         try:
-            return *joined(job, data_folders()), ()
+            loaded = {owner: load_rows(job, owner, data_folders()) for owner in job.owners}
         except InputError as error:
             raise unread(error, "--rows and --features, of all owners together") from error
+        return *joined(job, loaded), ()
     planned, is_columns = stand_ins(job), job.data.split == "columns"
     notes = (ASSUMED.format((job.data.classes or 2) if _has_classes(job) else "no"),)
     if job.data.split == "both":

@@ -7,6 +7,7 @@ from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
 from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import InputError
+from tacit.learn.rows import align_in_the_clear
 from tacit.learn.split import forecast
 from tacit.learn.split.forecast import leaks_of_cut
 from tacit.learn.split.part import SERVE_ROWS
@@ -59,11 +60,12 @@ def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:
     try:
         if not is_matched:
             return len(load_own(job, job.data.features[0])), {}
-        ids = {owner: load_own(job, owner).ids for owner in owners}
+        # Which rows match follows from ids alone: no values are kept.
+        found = {owner: OwnRows(ids=load_own(job, owner).ids) for owner in owners}
     except InputError as error:
         raise unread(error, "--rows") from error
-    counts = {owner: len(found) for owner, found in ids.items()}
-    return len(set.intersection(*map(set, ids.values()))), counts
+    common = align_in_the_clear(found)[owners[0]]
+    return len(common.ids), {owner: len(one.ids) for owner, one in found.items()}
 
 
 def _divided(job: SplitJob, rows: int) -> tuple[int, int, int]:

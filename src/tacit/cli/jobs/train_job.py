@@ -211,6 +211,7 @@ class TrainJob(Job):
             *check_parties(self.parties),
             *check_references(self.parties, _named(self)),
             *_check_owners(self),
+            *_check_privacy(self),
         ]
         if problems:
             raise RefusedError(*problems)
@@ -357,6 +358,29 @@ def _named(job: TrainJob) -> Mapping[str, str]:
     if job.data.labels is not None:
         named["data.labels"] = job.data.labels
     return named
+
+
+def _check_privacy(job: TrainJob) -> Iterator[Problem]:
+    if find_protocol(job.protocol.spelled).is_checked:
+        yield Problem(
+            "protocol.kind",
+            "a training keeps weights, and 'checked' has no tags for "
+            "them: wanted 'sealed', which assumes that all parties follow it",
+        )
+    if job.privacy is None:
+        return
+    if job.model.head is not None:
+        yield Problem("model.head", "a loss at the owners of rows has no privacy: leave it out")
+    wrong = job.privacy.against(
+        split=job.data.split,
+        accumulate=job.training.accumulate,
+        frac_bits=job.ring.frac_bits,
+        show_to=job.protocol.show_to,
+        score_to=job.protocol.score_to,
+    )
+    tables = {"split": "data", "accumulate": "training", "frac_bits": "ring"}
+    for setting, text in wrong.items():
+        yield Problem(f"{tables.get(setting, 'protocol')}.{setting}", text)
 
 
 def _check_owners(job: TrainJob) -> Iterator[Problem]:

@@ -21,8 +21,6 @@ Split = Literal["rows", "columns"]
 Loss = Literal["softmax", "logistic"]
 Schedule = Literal["constant", "cosine", "halving", "linear"]
 CAP = "cap= of make_model and TrainTask (model.cap in a job file)"
-PRIVATE_BITS = 16
-"""The proof of `rsqrt_below` wants so many fraction bits."""
 STAGES = 10
 """A linear schedule has so many rates: each is a plan of its own, which takes a second to make."""
 
@@ -306,29 +304,20 @@ def _check_head(task: TrainTask) -> None:
 def _check_privacy(task: TrainTask) -> None:
     if task.privacy is None:
         return
-    if task.split == "columns":
-        raise ConfigError("privacy wants split='rows': the norm of a row is known to its owner")
+    wrong = task.privacy.against(
+        split=task.split,
+        accumulate=task.accumulate,
+        frac_bits=task.frac_bits,
+        show_to=task.show_to,
+        score_to=task.score_to,
+    )
+    if wrong:
+        raise ConfigError("; ".join(wrong.values()))
     if (task.batch != task.train_rows) != task.is_sampled:
         raise ConfigError(
             f"with privacy every step uses all {task.train_rows} rows to train on, or fewer that "
             f"are drawn with sampling='hidden'; got a batch of {task.batch} and sampling "
             f"{task.privacy.sampling!r}"
-        )
-    if task.accumulate != 1:
-        raise ConfigError("with privacy a step takes its rows at once: leave accumulate out")
-    if task.frac_bits < PRIVATE_BITS:
-        raise ConfigError(
-            f"privacy wants frac_bits of {PRIVATE_BITS} at least: the proof of clipping counts on "
-            f"it, got {task.frac_bits}"
-        )
-    if task.score_to and task.privacy.looks != "public":
-        raise ConfigError(
-            "score_to opens scores of held-out rows without noise: wanted looks='public'"
-        )
-    if bool(task.show_to) != (task.privacy.looks != "none"):
-        raise ConfigError(
-            f"show_to names {', '.join(task.show_to) or 'nobody'}, but privacy looks are "
-            f"{task.privacy.looks!r}; looks cost ε ('noisy') or want rows that are 'public'"
         )
 
 

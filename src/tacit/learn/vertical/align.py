@@ -7,6 +7,7 @@ import torch
 from tacit.crypto import Matcher
 from tacit.crypto.matching import POINT_BYTES, Report
 from tacit.errors import ConfigError, DataError, InputError, PartyError
+from tacit.learn.rows import none_in_common
 from tacit.mpc.cost import Message, Round
 from tacit.party import Session
 from tacit.result import Leak
@@ -54,7 +55,7 @@ def align_rows(session: Session, owners: Sequence[str], ids: Sequence[str]) -> l
         finals = _share_finals(session, owners, counts, points)
     common = matcher.match(finals.pop(session.me), list(finals.values()))
     if not common:
-        raise DataError(f"{', '.join(owners)} have no id in common; are the ids written alike?")
+        raise DataError(none_in_common(owners))
     in_order = {owner: counts[owner] for owner in owners}
     session.ledger.record(*leaks_of_matching(in_order, len(common)))
     return common

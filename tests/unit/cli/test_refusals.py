@@ -1,0 +1,147 @@
+"""What a run would refuse is refused by `tacit plan`: all of it at once, before anything starts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tacit.cli.jobs.kinds import find_kind, kind_of
+from tacit.cli.jobs.outlook import Asked
+from tacit.cli.toml import ListedError, read_record, read_toml
+from tacit.errors import InputError
+
+JOBS = Path(__file__).parents[3] / "examples" / "jobs"
+PARTIES = {"bank": {}, "shop": {}, "dealer": {}}
+
+
+def read(raw):
+    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+
+
+def table(path, ids):
+    coins = np.random.default_rng(0)
+    rows = np.column_stack([ids, coins.normal(size=(len(ids), 2)), coins.integers(0, 2, len(ids))])
+    np.savetxt(path, rows, "%.9g", delimiter=",", header="id,a,b,y", comments="")
+    return str(path)
+
+
+def fit(bank, shop):
+    owners = {"bank": {"file": bank, "id": "id"}, "shop": {"file": shop, "id": "id", "label": "y"}}
+    return read(
+        {
+            "job": {"name": "j", "kind": "fit"},
+            "parties": PARTIES,
+            "data": {"split": "columns", "labels": "shop", "owners": owners},
+            "learner": {"kind": "gaussian-bayes"},
+            "protocol": {"kind": "sealed", "dealer": "dealer"},
+            "reveal": {"score": ["shop"]},
+        }
+    )
+
+
+def train(bank, shop):
+    owners = {"bank": {"file": bank, "id": "id"}, "shop": {"file": shop, "id": "id", "label": "y"}}
+    return read(
+        {
+            "job": {"name": "j", "kind": "train"},
+            "parties": PARTIES,
+            "data": {"split": "columns", "labels": "shop", "owners": owners},
+            "model": {"layers": ["dense 2"]},
+            "training": {"batch": 4},
+            "protocol": {"kind": "sealed", "dealer": "dealer"},
+        }
+    )
+
+
+def split(bank, shop):
+    return read(
+        {
+            "job": {"name": "j", "kind": "split"},
+            "parties": {"bank": {}, "shop": {}},
+            "data": {
+                **{"features": ["bank"], "labels": "shop", "match": "id", "label": "y"},
+                **{"classes": 2, "files": {"bank": bank, "shop": shop}},
+            },
+            "model": {"kind": "mlp"},
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", [fit, train, split])
+@pytest.mark.parametrize(
+    ("bank", "shop", "words"),
+    [
+        (range(20), range(100, 120), ["have no id in common"]),
+        ([1, 1, *range(4, 20)], [*range(18), 17], ["'bank': the id in row 2", "'shop': the id in"]),
+        ([1.5, *range(2, 20)], range(20), ["wanted whole numbers as ids in column 'id', row 1"]),
+    ],
+    ids=["disjoint", "doubled", "fraction"],
+)
+def test_ids_that_no_run_can_match_are_refused_by_the_plan(tmp_path, kind, bank, shop, words):
+    job = kind(table(tmp_path / "bank.csv", list(bank)), table(tmp_path / "shop.csv", list(shop)))
+    with pytest.raises(InputError) as refused:
+        kind_of(job).forecast(job, Asked())
+    for one in words:
+        assert one in str(refused.value)
+
+
+def test_what_goes_against_privacy_is_refused_all_at_once_when_the_job_is_read():
+    raw = read_toml(JOBS / "train-private.toml")
+    raw["protocol"] |= {"show_to": ["north"], "score_to": ["north"]}
+    raw["privacy"]["looks"] = "none"
+    raw["ring"] = {"frac_bits": 12}
+    raw["training"]["accumulate"] = 2
+    raw["data"] |= {"split": "columns", "labels": "north"}
+    del raw["data"]["features"]
+    with pytest.raises(ListedError) as refused:
+        read(raw)
+    keys = {problem.key for problem in refused.value.problems}
+    assert keys == {
+        *("protocol.show_to", "protocol.score_to", "ring.frac_bits", "training.accumulate"),
+        "data.split",
+    }
+
+
+WITHOUT = """
+import sys
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+class Nothing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("numba", "z3"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Nothing())
+from tacit.cli.jobs.kinds import KINDS, kind_of, load_job
+from tacit.cli.jobs.outlook import Asked
+from tacit.errors import ConfigError
+
+for name, entry in KINDS.items():
+    try:
+        entry()
+    except ConfigError as error:
+        print(name, "wants", error)
+for path in sys.argv[1:]:
+    job = load_job(Path(path))
+    kind_of(job).forecast(job, Asked())
+    print(job.job.name, "is planned")
+"""
+
+
+def test_jobs_of_no_other_kind_than_verify_want_a_compiler():
+    jobs = [JOBS / "fl-hospitals.toml", JOBS / "audit-digits.toml"]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *map(str, jobs)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert lines == [
+        "verify wants tacit.verify needs Numba; install it with: pip install 'tacit-ml[verify]'",
+        "fl-hospitals is planned",
+        "audit-digits is planned",
+    ]
