@@ -132,3 +132,9 @@ def test_no_changed_model_file_ends_in_an_error_that_is_not_about_the_file(brute
         except DataError:
             refused += 1
     assert refused > tries // 8
+
+
+def test_json_of_another_library_is_refused_by_what_it_is_not(tmp_path):
+    (path := tmp_path / "model.json").write_text('{"oblivious_trees": []}')
+    with pytest.raises(DataError, match=r"no model of XGBoost's.*save_ensemble"):
+        load_ensemble(path)

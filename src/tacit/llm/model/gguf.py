@@ -189,7 +189,9 @@ def read_container(path: Path) -> Container:
 
     Raises:
         DataError: it is not a GGUF file, is cut short, or names impossible sizes.
+        ConfigError: the library that knows its kinds of numbers is not installed.
     """
+    extra("gguf")
     try:
         with path.open("rb") as file:
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -66,6 +66,11 @@ def read_xgboost(saved: object, *, rounds: int | None = None) -> Ensemble:
     """
     if isinstance(saved, list):
         raise DataError("this is a dump without objective and base score; use save_model instead")
+    if isinstance(saved, dict) and "learner" not in saved:
+        raise DataError(
+            "this JSON is no model of XGBoost's (no 'learner'); LightGBM's are read as text; "
+            "others once save_ensemble(import_ensemble(model), path) has written them"
+        )
     with foreign("the XGBoost model lacks a field, or has it wrong"):
         return _read(saved, rounds)
 

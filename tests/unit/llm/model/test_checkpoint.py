@@ -1,6 +1,7 @@
 """Checkpoints of every kind, written by the test in the form that others write them in."""
 
 import json
+import sys
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 
 from llm_models import CHATGLM, GPT2, LLAMA, LLAMA_CONFIG, llama_tensors, make_model
-from tacit.errors import DataError, TacitError
+from tacit.errors import ConfigError, DataError, TacitError
 from tacit.llm import ChatProtocol, LanguageModel, logits, open_checkpoint
 from tacit.llm.backend.chat_file import ROLES
 from tacit.llm.model import gguf as gguf_file
@@ -443,6 +444,13 @@ def test_scores_of_gpt2_are_divided_only_where_its_settings_say_so(tmp_path):
     wanted = logits(LanguageModel(architecture=GPT2, weights=queries), [3, 1, 4, 1, 5])
     torch.testing.assert_close(logits(raw, [3, 1, 4, 1, 5]), wanted, atol=1e-5, rtol=1e-4)
     assert not torch.allclose(logits(model, [3, 1, 4, 1, 5]), wanted, atol=1e-3)
+
+
+def test_a_missing_library_of_gguf_is_named_as_such(tmp_path, monkeypatch):
+    path = write_gguf(tmp_path / "m.gguf", make_model(LLAMA), "llama")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ConfigError, match=r"^language models need gguf; install it with"):
+        open_checkpoint(path)
 
 
 def test_a_gguf_folder_may_hold_one_model(tmp_path):
