@@ -27,7 +27,7 @@ from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import Plan
 from tacit.mpc.sizes import correction_bytes, has_corrections
 from tacit.mpc.supply import FromDealer
-from tacit.party import Session
+from tacit.party import Session, flush_folder
 from tacit.ring import KEY_BYTES, Prg
 
 _MAGIC = b"tacit material 2\n"
@@ -100,7 +100,7 @@ def write_material(path: Path, facts: MaterialFacts, key: bytes) -> Iterator[Mat
             file.flush()
             os.fsync(file.fileno())
         os.link(part, path)  # unlike a rename, it takes nobody's place
-        _sync_folder(path.parent)
+        flush_folder(path.parent)
     except FileExistsError:
         raise DataError(f"{path} exists; choose another name") from None
     except OSError as error:
@@ -360,16 +360,8 @@ def _mark_used(file: BinaryIO, path: Path, body: int) -> None:
         file.write(_USED + bytes(body - len(_MAGIC) - len(_USED)))
         file.flush()
         os.fsync(file.fileno())
-        _sync_folder(path.parent)
+        flush_folder(path.parent)
     except FileExistsError:
         raise DataError(f"{path} was used already; masks are used once") from None
     except OSError as error:
         raise DataError(f"cannot mark {path} as used, so it is not: {error.strerror}") from error
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

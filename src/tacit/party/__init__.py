@@ -3,6 +3,7 @@
 from tacit.party.apart import run_processes
 from tacit.party.child_parties import Companions, companions
 from tacit.party.collecting import without_collections
+from tacit.party.disk import DurableFile, durable, flush_folder, make_durable, write_durable
 from tacit.party.enclave import (
     Enclave,
     SimulatedEnclave,
@@ -32,6 +33,7 @@ __all__ = [
     "LARGEST_MESSAGE_BYTES",
     "Child",
     "Companions",
+    "DurableFile",
     "Enclave",
     "Event",
     "Ledger",
@@ -47,8 +49,11 @@ __all__ = [
     "blame",
     "check_quote",
     "companions",
+    "durable",
     "first_cause",
+    "flush_folder",
     "joined",
+    "make_durable",
     "measure",
     "merge",
     "open_session",
@@ -62,4 +67,5 @@ __all__ = [
     "unseal_file",
     "watch_parent",
     "without_collections",
+    "write_durable",
 ]

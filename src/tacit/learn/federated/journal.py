@@ -5,8 +5,6 @@ last. A server that sends two messages at once would otherwise be answered twice
 with one mask over two inputs, about two lists of survivors, or in more rounds than were planned.
 """
 
-import errno
-import fcntl
 import hashlib
 import os
 import stat
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import final
 
 from tacit.errors import ConfigError, InputError, PartyError
+from tacit.party import DurableFile, durable, make_durable
 
 _ENTRY = struct.Struct("<Q16s")
 _BEGUN = bytes(16)
@@ -33,8 +32,8 @@ class Journal:
         file: where they lie; every process of the node must see the same file.
 
     Guarantee: of any number of threads and processes, one enters a thing, and the rest are refused;
-    what was entered stays entered if a process ends.
-    Cost: 24 bytes per step; one flush to the disk each.
+    what was entered stays entered if a process ends or power is cut.
+    Cost: a write of the whole file for every step; it has 24 bytes for each before.
     """
 
     def __init__(self, file: Path) -> None:
@@ -50,13 +49,12 @@ class Journal:
         Raises:
             PartyError: it would be one more than that, or the run is over.
         """
-        with self._opened() as held:
-            _check_over(held)
-            begun = [number for number, what in _entries(held) if what == _BEGUN]
+        with self._opened() as (file, entries):
+            begun = [number for number, what in entries if what == _BEGUN]
             number = max([already, *begun]) + 1
             if number > most:
                 raise PartyError(_SERVER, f"it asks for more than the {most} rounds of the spec")
-            _enter(held, number, _BEGUN)
+            _enter(file, entries, number, _BEGUN)
         return number
 
     def enter(self, number: int, what: bytes) -> None:
@@ -66,11 +64,10 @@ class Journal:
             PartyError: it was entered before, or the run is over.
         """
         digest = hashlib.sha256(b"tacit diary" + what).digest()[:16]
-        with self._opened() as held:
-            _check_over(held)
-            if (number, digest) in _entries(held):
+        with self._opened() as (file, entries):
+            if (number, digest) in entries:
                 raise PartyError(_SERVER, "it asked for a step of a round that was answered before")
-            _enter(held, number, digest)
+            _enter(file, entries, number, digest)
 
     def end(self) -> None:
         """Enter that the run is over for this node: nothing is answered in it any more.
@@ -78,27 +75,28 @@ class Journal:
         Raises:
             PartyError: it was over.
         """
-        with self._opened() as held:
-            _check_over(held)
-            _enter(held, 0, _OVER)
+        with self._opened() as (file, entries):
+            _enter(file, entries, 0, _OVER)
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
-        """Hold the file alone; a lock belongs to the opened file, so threads wait as well.
+    def _opened(self) -> Iterator[tuple[DurableFile, list[tuple[int, bytes]]]]:
+        """Hold the file alone, with what was entered.
 
         Raises:
+            PartyError: the run is over.
             InputError: the disk is full or not to be written to.
         """
         try:
-            held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX)
-                yield held
-            finally:
-                os.close(held)
-        except OSError as error:
+            with durable(self._file) as file:
+                raw = file.read() or b""
+                # What a crash of an older version cut short was never answered.
+                entries = list(_ENTRY.iter_unpack(raw[: len(raw) - len(raw) % _ENTRY.size]))
+                if (0, _OVER) in entries:
+                    raise PartyError(_SERVER, "it goes on with a run that this node has ended")
+                yield file, entries
+        except InputError as error:  # told to the server, so without the place
             raise InputError(
-                f"this node cannot write its journal, and answers nothing: {error.strerror}"
+                "this node cannot write its journal, and answers nothing: " + why(error)
             ) from error
 
 
@@ -116,9 +114,9 @@ def open_journal(folder: Path | None, *, run: int, node: int) -> Journal:
     if folder is None:
         folder = Path(tempfile.gettempdir()) / f"tacit-{os.getuid()}"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"the journal's folder cannot be made: {error.strerror}") from error
+        make_durable(folder)
+    except InputError as error:
+        raise ConfigError(f"the journal's folder cannot be made: {why(error)}") from error
     found = folder.stat()
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(
@@ -133,20 +131,10 @@ def journal_of(folder: Path | None, key: bytes) -> Journal:
     return open_journal(folder, run=0, node=number)
 
 
-def _entries(held: int) -> list[tuple[int, bytes]]:
-    raw = os.pread(held, os.fstat(held).st_size, 0)
-    whole = len(raw) - len(raw) % _ENTRY.size  # what a crash cut short was never answered
-    return list(_ENTRY.iter_unpack(raw[:whole]))
+def why(error: InputError) -> str:
+    """Say why a file could not be written, without its place."""
+    return str(getattr(error.__cause__, "strerror", None) or "its file is not as it should be")
 
 
-def _check_over(held: int) -> None:
-    if (0, _OVER) in _entries(held):
-        raise PartyError(_SERVER, "it goes on with a run that this node has ended")
-
-
-def _enter(held: int, number: int, what: bytes) -> None:
-    size = os.fstat(held).st_size
-    entry = _ENTRY.pack(number, what)
-    if os.pwrite(held, entry, size - size % _ENTRY.size) != len(entry):
-        raise OSError(errno.ENOSPC, "no room for a whole entry")  # half of one counts as none
-    os.fsync(held)
+def _enter(file: DurableFile, entries: list[tuple[int, bytes]], number: int, what: bytes) -> None:
+    file.write(b"".join(_ENTRY.pack(*one) for one in (*entries, (number, what))))

@@ -1,8 +1,6 @@
 """A client's rows behind a ledger of their own, on a disk: nothing is trained unrecorded."""
 
-import fcntl
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.dp import Event, Ledger, epsilon, event_from_record, event_to_record
-from tacit.errors import ConfigError, DataError, PartyError
+from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.learn.federated.config import round_config
 from tacit.learn.federated.contract import Update
+from tacit.learn.federated.journal import why
 from tacit.learn.federated.records import ACCOUNTANT, train_records
 from tacit.learn.federated.spec import FederatedSpec
 from tacit.learn.federated.training import Learner
+from tacit.party import DurableFile, durable
 from tacit.ring import Prg
 
 
@@ -27,8 +27,8 @@ class RecordLedger:
     """What was done to the rows of one data set, line by line, by whatever run and node.
 
     Guarantee: of any number of threads and processes, each spends only what all before it have
-    left; what was written stays written if a process ends.
-    Cost: a line and a flush to the disk for every round.
+    left; what was written stays written if a process ends or power is cut.
+    Cost: a write of the whole file for every round.
     """
 
     def __init__(self, file: Path) -> None:
@@ -39,10 +39,10 @@ class RecordLedger:
 
         Raises:
             PartyError: there is not enough left.
-            DataError: the file is not a ledger.
+            InputError: the file is not a ledger, or cannot be written.
         """
-        with self._opened() as held:
-            events, end = self._read(held)
+        with self._opened() as (file, lines):
+            events = self._events(lines)
             claim = epsilon([*events, event], delta=delta, accountant=accountant)
             if claim.epsilon is None or claim.epsilon > limit * (1 + 1e-6):
                 raise PartyError(
@@ -50,40 +50,38 @@ class RecordLedger:
                     f"its ledger has no room: with this round its rows would be at ε = "
                     f"{claim.epsilon or float('inf'):.4g}, and it allows {limit:g}",
                 )
-            line = json.dumps(event_to_record(event)).encode() + b"\n"
-            os.ftruncate(held, end)  # what a crash cut short was never trained
-            os.pwrite(held, line, end)
-            os.fsync(held)
+            file.write(lines + json.dumps(event_to_record(event)).encode() + b"\n")
 
     def read(self) -> Ledger:
         """Return all that was written down."""
         ledger = Ledger()
-        with self._opened() as held:
-            for event in self._read(held)[0]:
+        with self._opened() as (_, lines):
+            for event in self._events(lines):
                 ledger.record(event)
         return ledger
 
-    def _read(self, held: int) -> tuple[list[Event], int]:
-        """Return the events, and where the last whole line ends."""
-        raw = os.pread(held, os.fstat(held).st_size, 0)
-        end = raw.rfind(b"\n") + 1
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[DurableFile, bytes]]:
+        """Hold the file alone, with its whole lines: what a crash cut short was never trained."""
         try:
-            lines = raw[:end].decode().splitlines()
-            return [event_from_record(json.loads(line)) for line in lines], end
+            with durable(self._file) as file:
+                raw = file.read() or b""
+                yield file, raw[: raw.rfind(b"\n") + 1]
+        except InputError as error:
+            if type(error) is not InputError:
+                raise
+            raise InputError(  # told to the server, so without the place
+                "this client cannot write the ledger of its rows, and trains nothing: " + why(error)
+            ) from error
+
+    def _events(self, lines: bytes) -> list[Event]:
+        try:
+            return [event_from_record(json.loads(line)) for line in lines.decode().splitlines()]
         except (ValueError, DataError) as error:
             raise DataError(
                 f"{self._file} is not a ledger that can be counted on; put it right, from a copy: "
                 "without it nobody knows what these rows have spent"
             ) from error
-
-    @contextmanager
-    def _opened(self) -> Iterator[int]:
-        held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            yield held
-        finally:
-            os.close(held)
 
 
 @final

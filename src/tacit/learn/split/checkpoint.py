@@ -5,9 +5,8 @@ steps done again, with other weights or rows, would otherwise see two values und
 are the other way round: they are randomised once, so their key is kept from before the first step.
 """
 
+import io
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from tacit.errors import DataError
 from tacit.learn.arrays import open_arrays
+from tacit.party import make_durable, write_durable
 
 _KEPT = 2
 """Checkpoints kept: a party that dies while writing one still has what the others have."""
@@ -47,7 +47,7 @@ def save(folder: Path, state: Saved) -> None:
 
     No pickle: arrays and one line of JSON.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_durable(folder)
     meta = {"step": state.step, "keys": {name: key.hex() for name, key in state.keys.items()}}
     _write(
         _path(folder, state.step),
@@ -92,7 +92,7 @@ def keep_key(folder: Path | None, made: bytes) -> bytes:
                 f"{path}: the key that labels were randomised with is lost, and a second draw "
                 f"would tell more of them; remove {folder} to start anew"
             )
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_durable(folder)
         _write(path, {"key": torch.frombuffer(bytearray(made), dtype=torch.uint8)})
     try:
         with open_arrays(path) as arrays:
@@ -103,7 +103,7 @@ def keep_key(folder: Path | None, made: bytes) -> bytes:
 
 def save_weights(path: Path, module: nn.Module) -> None:
     """Write the weights of one side, readable by its owner alone."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_durable(path.parent)
     _write(path, module.state_dict())
 
 
@@ -155,12 +155,9 @@ def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write arrays to a file that appears whole or not at all."""
     # NumPy's stubs would take the names for its options.
     arrays: dict[str, Any] = {name: one.detach().cpu().numpy() for name, one in tensors.items()}
-    part = path.with_name(f".{secrets.token_hex(6)}.part")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-        np.savez(stream, **arrays)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(path)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    write_durable(path, content.getvalue())
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,9 +1,7 @@
 """What may be spent on marks, in a conversation and in all: counted before anything is said."""
 
-import fcntl
 import json
 import math
-import os
 from pathlib import Path
 from typing import final
 
@@ -11,8 +9,7 @@ from tacit.dp.check import budget as checked
 from tacit.dp.event import Pure
 from tacit.dp.ledger import Ledger
 from tacit.errors import ConfigError, DataError
-
-_LARGEST_BYTES = 1 << 20
+from tacit.party import durable
 
 
 class BudgetSpentError(ConfigError):
@@ -60,7 +57,7 @@ class Budget:
 
         Raises:
             BudgetSpentError: it is more than is left; nothing is counted.
-            ConfigError: the file cannot be written.
+            InputError: the file cannot be read or written.
         """
         self._refuse(_sum(self._counts), event)
         if self._within is not None:
@@ -80,23 +77,12 @@ class Budget:
 
     def _locked(self, event: Pure | None) -> dict[str, int]:
         """Read the file and, if there is an event, add it, while nobody else does."""
-        path = self._path or Path()
-        try:
-            held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigError(f"{path}: a budget is counted here: {error.strerror}") from error
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            counts = _read(os.read(held, _LARGEST_BYTES), path)
+        with durable(self._path or Path()) as file:
+            counts = _read(file.read(), file.path)
             if event is not None:
                 self._refuse(_sum(counts), event)
                 _add(counts, event)
-                os.pwrite(held, json.dumps(counts).encode(), 0)
-                os.fsync(held)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot count a budget: {error.strerror}") from error
-        finally:
-            os.close(held)
+                file.write(json.dumps(counts).encode())
         return counts
 
 
@@ -108,9 +94,9 @@ def _sum(counts: dict[str, int]) -> float:
     return math.fsum(float.fromhex(epsilon) * count for epsilon, count in counts.items())
 
 
-def _read(data: bytes, path: Path) -> dict[str, int]:
+def _read(data: bytes | None, path: Path) -> dict[str, int]:
     """Read counts; a file that is broken is not an unspent budget."""
-    if not data:
+    if data is None:
         return {}
     try:
         found = json.loads(data)

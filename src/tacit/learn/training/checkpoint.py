@@ -22,6 +22,7 @@ from torch import Tensor
 
 from tacit.errors import DataError, InputError
 from tacit.learn.arrays import open_arrays
+from tacit.party import make_durable, write_durable
 from tacit.ring import Prg
 from tacit.ring.prg import KEY_BYTES
 
@@ -99,10 +100,7 @@ class StateFolder:
 
     def begin(self, work: str, *, bound: float) -> None:
         """Begin the folder, or note that weights may be larger from now on."""
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot make {self.path}: {error.strerror}") from error
+        make_durable(self.path)
         found = self.path.stat()
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise InputError(
@@ -214,16 +212,4 @@ class StateFolder:
             raise DataError(f"{file} is damaged; start all parties with --fresh") from error
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a file that only its owner can read, whole or not at all."""
-        target, part = self.path / name, self.path / f".{name}.part"
-        try:
-            part.unlink(missing_ok=True)  # of a start that was killed
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(target)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise InputError(f"cannot write {target}: {error.strerror}") from error
+        write_durable(self.path / name, content)

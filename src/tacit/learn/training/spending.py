@@ -1,18 +1,16 @@
 """An owner's book of what trainings have spent on its rows: asked before any of them is shared."""
 
-import fcntl
 import hashlib
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training.privacy import Privacy, PrivacyPlan
+from tacit.party import durable
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,8 @@ class Book:
 
     Guarantee: towards whoever asks its owner, the trainings in the book together spend at most
     ``most`` at the least δ that one of them was asked with, if their claims hold. It is this
-    owner's promise: others keep books of their own.
+    owner's promise: others keep books of their own. What was entered is on the disk, and stays
+    after a power cut; all names that links give the file are one book.
     """
 
     path: Path
@@ -41,7 +40,7 @@ class Book:
 
         Raises:
             ConfigError: all trainings together would spend more than allowed.
-            DataError: the book cannot be read or written.
+            InputError: the book cannot be read or written.
         """
         name = hashlib.sha256(b"book\n" + key).hexdigest()
         # Towards the two that draw rows, nothing is gained by drawing: the book counts that.
@@ -54,10 +53,10 @@ class Book:
 
         Raises:
             ConfigError: all trainings together would spend more than allowed.
-            DataError: the book cannot be read or written.
+            InputError: the book cannot be read or written.
         """
-        with self._alone():
-            entries, least = self._read()
+        with durable(self.path) as book:
+            entries, least = self._parsed(book.read())
             delta = min(delta, least)
             is_new = name not in entries
             entries.setdefault(name, list(events))
@@ -69,25 +68,8 @@ class Book:
                     f"{self.most:g} is allowed; {len(entries) - 1} were entered before"
                 )
             if is_new:
-                self._write(entries, delta)
+                book.write(json.dumps({"trainings": entries, "delta": delta}).encode())
             return len(entries), math.inf if total is None else total
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep others from reading until I have written: of two trainings at once both count."""
-        try:
-            held = os.open(
-                self.path.with_name(f".{self.path.name}.lock"),
-                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-                0o600,
-            )
-        except OSError as error:
-            raise DataError(f"cannot write {self.path}: {error.strerror}") from error
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(held)
 
     def _spent(self, entries: dict[str, list[object]], delta: float) -> float | None:
         # Accountants are heavy, and loaded where there is something to account.
@@ -96,29 +78,18 @@ class Book:
         found: float | None = dp.epsilon(joined, delta=delta).epsilon
         return found
 
-    def _read(self) -> tuple[dict[str, list[object]], float]:
+    def _parsed(self, content: bytes | None) -> tuple[dict[str, list[object]], float]:
         """Read what was entered, and the least δ."""
-        if not self.path.exists():
+        if content is None:
             return {}, 1.0
         try:
-            raw = json.loads(self.path.read_text(encoding="utf-8"))
+            raw = json.loads(content)
             entries = {str(name): list(events) for name, events in raw["trainings"].items()}
             return entries, float(raw.get("delta", 1.0))  # older books have none
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{self.path} is no book of trainings, or damaged: what was spent is not known"
             ) from error
-
-    def _write(self, entries: dict[str, list[object]], delta: float) -> None:
-        part = self.path.with_name(f".{self.path.name}.part")
-        try:
-            with part.open("w", encoding="utf-8") as stream:
-                json.dump({"trainings": entries, "delta": delta}, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(self.path)
-        except OSError as error:
-            raise DataError(f"cannot write {self.path}: {error.strerror}") from error
 
 
 def _known(record: object) -> object:

@@ -1,14 +1,10 @@
 """How many tokens one user may have computed, ever: a file beside the owner's key remembers."""
 
-import errno
-import fcntl
-import os
 from pathlib import Path
 from typing import final
 
-from tacit.errors import ConfigError, FrameError
-
-_LARGEST_BYTES = 1 << 20
+from tacit.errors import FrameError
+from tacit.party import durable
 
 
 @final
@@ -29,18 +25,10 @@ class TokenQuota:
 
         Raises:
             FrameError: they are more than are left.
-            ConfigError: the file cannot be written.
+            InputError: the file cannot be read or written.
         """
-        try:
-            held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot count tokens in {self._file}: {error.strerror}; the folder of the owner's "
-                "key must be writable"
-            ) from error
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            counts = _read(os.read(held, _LARGEST_BYTES))
+        with durable(self._file) as file:
+            counts = _read(file.read() or b"")
             used = counts.get(self._key, 0)
             if used + tokens > self._most:
                 raise FrameError(
@@ -49,15 +37,7 @@ class TokenQuota:
                     f"{self._most} that its key may have; the owner sets that with --quota",
                 )
             counts[self._key] = used + tokens
-            # Counts of one width lie where they lay: a disk that is full cuts none of them short.
-            text = "".join(f"{key} {count:020d}\n" for key, count in counts.items()).encode()
-            if os.pwrite(held, text, 0) != len(text):
-                raise OSError(errno.ENOSPC, "no room for all of it")
-            os.fsync(held)
-        except OSError as error:
-            raise ConfigError(f"cannot count tokens in {self._file}: {error.strerror}") from error
-        finally:
-            os.close(held)
+            file.write("".join(f"{key} {count}\n" for key, count in counts.items()).encode())
 
 
 def _read(data: bytes) -> dict[str, int]:

@@ -5,16 +5,13 @@ user of one job who deals for another gets nothing by that alone; but it would t
 user's help, and the owner should know.
 """
 
-import errno
-import fcntl
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from tacit.errors import ConfigError
 from tacit.llm.backend.chat_file import ChatFile
+from tacit.party import durable
 
-_LARGEST_BYTES = 1 << 20
 Entry = tuple[str, str]
 """A role and a fingerprint."""
 
@@ -26,36 +23,20 @@ def enrol(jobs: Mapping[Path, ChatFile], keys: Path) -> None:
     before, is dealer in none of them. Keys are told apart, not people: who has two is not noticed.
 
     Raises:
-        ConfigError: a key is both, or the file cannot be written.
+        ConfigError: a key is both.
+        InputError: the file cannot be read or written.
     """
     file = keys / "owner.roles"
-    try:
-        held = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o600)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot note in {file} who uses and who deals: {error.strerror}; the folder of the "
-            "owner's key must be writable"
-        ) from error
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        known = _read(os.read(held, _LARGEST_BYTES))
+    with durable(file) as roster:
+        known = _read(roster.read() or b"")
         found = {
             (role, job.parties[role].key): path
             for path, job in jobs.items()
             for role in ("user", "dealer")
         }
         _refuse_both({**dict.fromkeys(known, file), **found})
-        # A line begins anew, whatever a full disk left of the one before.
-        text = "".join(f"\n{role} {key}\n" for role, key in sorted(found.keys() - known)).encode()
-        if os.write(held, text) != len(text):
-            raise OSError(errno.ENOSPC, "no room for all of it")
-        os.fsync(held)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot note in {file} who uses and who deals: {error.strerror}"
-        ) from error
-    finally:
-        os.close(held)
+        text = "".join(f"{role} {key}\n" for role, key in sorted(known | found.keys()))
+        roster.write(text.encode())
 
 
 def _read(data: bytes) -> set[Entry]:

@@ -1,14 +1,14 @@
 """What the user's side says while it waits, and what all three parties must choose alike."""
 
-import os
 from types import SimpleNamespace
 
 import pytest
 
 from llm_models import LLAMA, write_model
+from power import full_disk
 from private_llm import MEETING, answering, speak, tiny
 from sealed_chat import as_user, say
-from tacit.errors import ConfigError, DisagreementError, FrameError
+from tacit.errors import ConfigError, DisagreementError, FrameError, InputError
 from tacit.llm import ChatProtocol, Sampling, chat
 from tacit.llm.backend.connected import enter_by, waiting
 from tacit.llm.backend.programs import dealer_program, owner_program
@@ -111,14 +111,12 @@ def test_a_key_gets_no_more_tokens_than_its_quota_even_after_a_restart(tmp_path)
         again(1, "user")
 
 
-@pytest.mark.parametrize("room", [0, 8, 26])
-def test_a_full_disk_does_not_make_a_quota_forget(tmp_path, monkeypatch, room):
+def test_a_full_disk_does_not_make_a_quota_forget(tmp_path, monkeypatch):
     TokenQuota(tmp_path, "alice", 100)(99, "user")
-    real = os.pwrite
-    with monkeypatch.context() as full:
-        full.setattr(os, "pwrite", lambda held, text, at: real(held, text[:room], at))
+    with monkeypatch.context() as patch:
+        full_disk(patch, "fsync")
         for key in ("alice", "bob"):
-            with pytest.raises(ConfigError, match="cannot count tokens"):
+            with pytest.raises(InputError, match="No space left"):
                 TokenQuota(tmp_path, key, 1000)(1, "user")
     with pytest.raises(FrameError, match="are left"):
         TokenQuota(tmp_path, "alice", 100)(2, "user")

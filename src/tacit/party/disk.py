@@ -1,0 +1,150 @@
+"""What must last: on the disk, under its name, before anything leaves that rests on it.
+
+A file that was flushed can still be lost in a power cut with its name: the name lies in the folder,
+and a rename may reach the disk seconds later. So a file is written beside its place and flushed,
+takes its place by a rename, and then the folder is flushed as well (Pillai et al., OSDI 2014).
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from glob import escape
+from pathlib import Path
+from typing import final
+
+from tacit.errors import InputError
+
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS)
+
+
+@final
+class DurableFile:
+    """A file that nobody else reads or writes as long as this object is held; see `durable`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> bytes | None:
+        """Return what is in the file; None if there is no such file yet.
+
+        Raises:
+            InputError: it cannot be read, or has another name, which would go on by itself.
+        """
+        try:
+            with self.path.open("rb") as stream:
+                names = os.fstat(stream.fileno()).st_nlink
+                content = stream.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"cannot read {self.path}: {error.strerror}") from error
+        if names > 1:
+            raise InputError(
+                f"{self.path} has {names} names (hard links), and what is written under one would "
+                "be missing under the others; keep one of them"
+            )
+        return content
+
+    def write(self, content: bytes) -> None:
+        """Replace what is in the file, as `write_durable` does.
+
+        Raises:
+            InputError: it cannot be written; it is what it was.
+        """
+        for part in self.path.parent.glob(f".{escape(_short(self.path))}.*.part"):
+            part.unlink(missing_ok=True)  # of a start that was killed: nobody else is here
+        write_durable(self.path, content)
+
+
+@contextmanager
+def durable(path: Path) -> Iterator[DurableFile]:
+    """Hold a file alone, to read it and to replace it: of two that count at once both count.
+
+    A symbolic link leads to the one file behind it, whatever its names.
+
+    Guarantee: of any number of threads and processes of one machine, one is in the block; what it
+        has written is there after a power cut if the disk keeps what it was told to flush.
+    Cost: one write of the whole file, two flushes.
+
+    Raises:
+        InputError: the lock beside the file cannot be made.
+    """
+    real = _real(path)
+    lock = real.with_name(f".{real.name}.lock")
+    try:
+        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)  # belongs to the opened file: threads wait as well
+        yield DurableFile(real)
+    finally:
+        os.close(held)
+
+
+def write_durable(path: Path, content: bytes) -> None:
+    """Write a file that its owner alone can read, whole or not at all, and wait for the disk.
+
+    Raises:
+        InputError: it cannot be written; what was there before stays.
+    """
+    path = _real(path)
+    part = path.with_name(f".{_short(path)}.{secrets.token_hex(6)}.part")
+    try:
+        number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(number, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+        flush_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise _unwritten(path, error) from error
+
+
+def make_durable(folder: Path) -> None:
+    """Make a folder, and those above it, that its owner alone can read, and wait for the disk.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        for one in reversed(missing):
+            one.mkdir(mode=0o700, exist_ok=True)
+            flush_folder(one.parent)
+    except OSError as error:
+        raise InputError(f"cannot make {folder}: {error.strerror}") from error
+    if not folder.is_dir():
+        raise InputError(f"cannot make {folder}: it is not a folder")
+
+
+def flush_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    held = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(held)
+    finally:
+        os.close(held)
+
+
+def _real(path: Path) -> Path:
+    """Follow links: to replace the link itself would leave two files where there was one."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise InputError(f"cannot write {path}: its links lead nowhere") from error
+
+
+def _short(path: Path) -> str:
+    return path.name[:80]
+
+
+def _unwritten(path: Path, error: OSError) -> InputError:
+    hint = "; its folder must be there and writable" if error.errno in _NOT_OURS else ""
+    return InputError(f"cannot write {path}: {error.strerror}{hint}")

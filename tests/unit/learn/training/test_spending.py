@@ -1,0 +1,78 @@
+"""Books of what was spent: whole before a row leaves, one for all names of the file."""
+
+import pytest
+
+from power import Disk
+from tacit.dp import ADD_REMOVE_RECORD, Ledger, Pure, ledger_to_record
+from tacit.errors import ConfigError
+from tacit.learn.training import Privacy, train
+from tacit.learn.training.spending import Book
+from tacit.party import Meeting, run_threads
+from tacit.transport.memory import MemoryLane
+from training_runs import NAMES, OWNERS, digits_of, folders_in, make_task
+
+TASK = make_task(rows=20, epochs=2, privacy=Privacy(epsilon=4.0, delta=1e-3), show_to=())
+EVENT = Pure(epsilon=1.0, relation=ADD_REMOVE_RECORD, mechanism="one")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return digits_of(60)
+
+
+def attend(digits, folders, books):
+    """Train with a book at each owner that has one."""
+
+    def party(session):
+        mine = {}
+        if session.me in OWNERS:
+            first = 20 * OWNERS.index(session.me)
+            mine = {"rows": digits[0][first : first + 20], "labels": digits[1][first : first + 20]}
+        folder, book = folders[session.me], books.get(session.me)
+        return train(session, TASK, folder=folder, book=book, **mine)
+
+    return run_threads(dict.fromkeys(NAMES, party), Meeting(parties=NAMES, job_digest=bytes(32)))
+
+
+def test_no_message_leaves_while_a_power_cut_would_lose_what_it_rests_on(
+    digits, tmp_path, monkeypatch
+):
+    """On 0.2 book, noise key and note of openings were flushed without their folders."""
+    disk, put = Disk(monkeypatch, tmp_path), MemoryLane.put
+    sent, early, unpaid = [], [], []
+    books = {name: Book(tmp_path / "books" / f"{name}.json", 9.0) for name in OWNERS}
+    (tmp_path / "books").mkdir()
+    disk.forget()
+
+    def leaving(self, packet, *, check):
+        tag = packet.head.tag
+        sent.append(tag)
+        if disk.loose:
+            early.append((tag, sorted(disk.loose)))
+        is_paid = self._sender not in books or books[self._sender].path.exists()
+        if not tag.startswith("setup/") and packet.head.payload_bytes and not is_paid:
+            unpaid.append((self._sender, tag))
+        put(self, packet, check=check)
+
+    monkeypatch.setattr(MemoryLane, "put", leaving)
+    attend(digits, folders_in(tmp_path / "states"), books)
+    assert len(sent) > 100
+    assert (early, unpaid) == ([], [])
+    written = {name for what, name in disk.acts if what == "rename"}
+    assert {"noise.key", "opened", "start.json", *(f"{one}.json" for one in OWNERS)} <= written
+
+
+def test_a_book_behind_a_link_is_one_book(tmp_path):
+    """On 0.2 the link became a file of its own: two trainings where one had room."""
+    ledger = Ledger()
+    ledger.record(EVENT)
+    one = ledger_to_record(ledger)
+    (tmp_path / "vault").mkdir()
+    real, link = tmp_path / "vault" / "book.json", tmp_path / "book.json"
+    link.symlink_to(real)
+    Book(link, 1.5).add("one", one, 1e-5)
+    assert link.is_symlink()
+    with pytest.raises(ConfigError, match="1 were entered before"):
+        Book(real, 1.5).add("two", one, 1e-5)
+    with pytest.raises(ConfigError, match="1 were entered before"):
+        Book(link, 1.5).add("two", one, 1e-5)
