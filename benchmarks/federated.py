@@ -165,8 +165,10 @@ def _thousand() -> list[Case]:
 
 
 def crowd_plan() -> SecAggPlan:
-    """Plan a sum of a thousand clients, on the graph that withstands 10 % and 10 %."""
-    near = plan_neighbourhood(THOUSAND, drop_rate=0.1, colluding_share=0.1)
+    """Plan a sum of a thousand clients, on the ring that withstands 10 % and 10 %."""
+    near = plan_neighbourhood(
+        THOUSAND, minimum=800, drop_rate=0.1, colluding_share=0.1, server="curious"
+    )
     return plan_secagg(THOUSAND, DIMENSION, bound=8.0, neighbourhood=near, minimum=800)
 
 

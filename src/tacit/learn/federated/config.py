@@ -13,6 +13,7 @@ from tacit.errors import ConfigError
 from tacit.learn.federated.calibration import CalibratedMechanism, calibrate
 from tacit.learn.federated.contract import Floats, Update
 from tacit.learn.federated.grid import Grid
+from tacit.learn.federated.secagg.graph import Server
 from tacit.learn.federated.secagg.plan import LARGEST_WEIGHT, MODEL_BYTES
 from tacit.learn.federated.spec import FederatedSpec
 from tacit.ring import Prg
@@ -29,6 +30,7 @@ class RoundConfig:
         mechanism: the clip and the noise, calibrated to the privacy of the spec.
         drop_rate: the share of clients that may fall silent.
         colluding_share: the share that may work with the server.
+        server: what the server is assumed to do.
         keys: the Ed25519 public keys of all who may take part, if they are named.
         largest_weight: the most examples that a client is given weight for; 1 weighs all alike.
         cipher: of the aggregator "encrypted".
@@ -45,6 +47,7 @@ class RoundConfig:
     mechanism: CalibratedMechanism
     drop_rate: float = 0.1
     colluding_share: float = 0.1
+    server: Server = "curious"
     keys: frozenset[bytes] | None = None
     largest_weight: int = 1
     cipher: Scheme = "bfv"
@@ -86,6 +89,7 @@ def round_config(spec: FederatedSpec, dimension: int) -> RoundConfig:
         mechanism=calibrate(spec, size),
         drop_rate=spec.drop_rate,
         colluding_share=spec.colluding_share,
+        server=spec.server,
         keys=spec.keys,
         largest_weight=spec.largest_weight,
         cipher=spec.cipher,

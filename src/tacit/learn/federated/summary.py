@@ -8,6 +8,7 @@ from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.calibration import CalibratedMechanism
 from tacit.learn.federated.promises import CHOSEN, LAST, promises
 from tacit.learn.federated.rounds import Outcome
+from tacit.learn.federated.secagg import plan_neighbourhood, secrecy_bits
 from tacit.learn.federated.spec import HELPERS, FederatedSpec
 from tacit.result import Claim, Cost, Curve, Leak, LeakKind, Metric, Sheet, Traffic
 
@@ -17,8 +18,8 @@ _STAGES = {"plain": 1, "masked": 5, "shuffled": 3, "encrypted": 2, "keyed": 2, "
 _SERVERS = {
     "curious": "the server follows the protocol and invents no clients",
     "malicious": (
-        "the server may do anything but try out about 2^40 choices of whom to invite or drop; the "
-        "job names the clients' keys, and they are theirs; nodes choose the code that they run"
+        "the server may do anything; the job names the clients' keys, and they are theirs; nodes "
+        "choose the code that they run"
     ),
 }
 
@@ -69,8 +70,7 @@ def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
                     *([CHOSEN] if spec.server == "malicious" else []),
                     f"at most {spec.drop_rate:.0%} of the clients fall silent in a round; "
                     "if more do, the round may be void",
-                    "X25519, AES-128, SHA-256 and Ed25519 hold; the random graph fails with "
-                    "probability 2^-40",
+                    f"X25519, AES-128, SHA-256 and Ed25519 hold{_graph(spec)}",
                     "no proof of range: a client that lies can spoil the sum",
                 ),
             )
@@ -78,6 +78,26 @@ def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
     if spec.verified or spec.aggregator in ("encrypted", "keyed", "sequential", "bounded"):
         claims += promises(spec)
     return tuple(claims)
+
+
+def _graph(spec: FederatedSpec) -> str:
+    """Say with what probability the graph of a round does not hide what it should."""
+    near = plan_neighbourhood(
+        spec.clients,
+        minimum=spec.minimum,
+        drop_rate=spec.drop_rate,
+        colluding_share=spec.colluding_share,
+        server=spec.server,
+    )
+    bits = secrecy_bits(
+        near, spec.clients, minimum=spec.minimum, colluding_share=spec.colluding_share
+    )
+    if math.isinf(bits):
+        return ""
+    return (
+        f"; the ring of a list of clients fails with a probability of 2^-{math.floor(bits)}, "
+        "whoever is silent, and with as many times that as lists were tried"
+    )
 
 
 def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:

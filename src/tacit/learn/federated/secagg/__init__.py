@@ -1,7 +1,12 @@
 """Secure aggregation (SecAgg): the server learns the sum of the vectors, and of each nothing."""
 
 from tacit.learn.federated.secagg.client import SecAggClient
-from tacit.learn.federated.secagg.graph import Neighbourhood, Server, plan_neighbourhood
+from tacit.learn.federated.secagg.graph import (
+    Neighbourhood,
+    Server,
+    plan_neighbourhood,
+    secrecy_bits,
+)
 from tacit.learn.federated.secagg.messages import read_open
 from tacit.learn.federated.secagg.plan import (
     LARGEST_WEIGHT,
@@ -25,4 +30,5 @@ __all__ = [
     "plan_secagg",
     "quantise",
     "read_open",
+    "secrecy_bits",
 ]

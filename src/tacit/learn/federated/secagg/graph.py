@@ -1,8 +1,11 @@
-"""Who masks with whom: how many neighbours a client needs, and a random ring of them.
+"""Who masks with whom: everybody with everybody, or a random ring of many neighbours.
 
-The graph is that of Bell, Bonawitz, Gascón, Lepoint and Raykova, "Secure Single-Server Aggregation
-with (Poly)Logarithmic Overhead" (CCS 2020): clients in random order on a ring, each joined to the
-k / 2 next on either side; with k = n − 1 it is the complete graph of Bonawitz et al. (CCS 2017).
+Whoever falls silent, or is left off the list, is taken to be chosen by an enemy. Up to a hundred
+clients, and wherever the server may do anything, the graph is the complete one of Bonawitz et al.
+(CCS 2017). The sparse one is that of Bell, Bonawitz, Gascón, Lepoint and Raykova, "Secure
+Single-Server Aggregation with (Poly)Logarithmic Overhead" (CCS 2020): clients in random order on a
+ring, each joined to the k / 2 next on either side, with a threshold of which no drop-outs, however
+they are chosen, cut the ring.
 """
 
 import math
@@ -15,7 +18,9 @@ from tacit.ring import Prg
 Server = Literal["curious", "malicious"]
 """What the server is assumed to do: follow the protocol and look, or anything at all."""
 
-FAILURE_BITS = 40
+LOSS_BITS = 40  # too few shares are left with a probability of at most 2^-40
+SECRECY_BITS = 80  # 2^-40 is left after 2^40 lists of clients were tried
+_COMPLETE = 100  # up to here fewer neighbours would save next to nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,23 +39,26 @@ def share_of(clients: int, share: float) -> int:
 def plan_neighbourhood(
     clients: int,
     *,
+    minimum: int,
     drop_rate: float,
     colluding_share: float,
-    failure_bits: int = FAILURE_BITS,
+    server: Server = "malicious",
 ) -> Neighbourhood:
-    """Find the smallest neighbourhood that is secure and survives drop-outs.
+    """Find a neighbourhood of which no drop-outs show the sum of a part.
 
     Args:
-        clients: how many take part.
-        drop_rate: the share of them that may fall silent, at any stage.
+        clients: how many are asked.
+        minimum: the fewest that may be listed: all who collude can be among them.
+        drop_rate: the share of them that may fall silent, at any stage, for a sum to be found.
         colluding_share: the share that may tell the server all they know.
-        failure_bits: the graph fails with probability at most 2^-failure_bits: in secrecy (too
-            many of a client's neighbours collude, or the honest ones fall into parts whose sums
-            would show) or in recovery (too few of a client's neighbours are left).
+        server: one that may do anything tries out lists and tells each client another story, so
+            everybody masks with everybody; towards one that follows the protocol a ring suffices.
 
-    Guarantee: the threshold is above half of the holders plus the colluding ones, so that no
-    answers of the others, each to one of the two questions, give both secrets of a client: not to
-    a server that shows different lists to different clients either.
+    Guarantee: whatever clients are silent, at whatever stages, the server finds out the sum of all
+    who stayed or of nobody. In the complete graph the threshold is above half of all and the
+    colluding ones, so that one list at most is answered. On the ring it is above one side, the
+    client itself and the colluding ones of the other side: who can be recovered has an honest
+    client that stayed on either side, and so on around the ring; `secrecy_bits` says how surely.
     Cost: 0 rounds, 0 bits.
 
     Raises:
@@ -58,18 +66,18 @@ def plan_neighbourhood(
     """
     _check(clients, drop_rate, colluding_share)
     dropped, colluding = share_of(clients, drop_rate), share_of(clients, colluding_share)
-    budget = -(failure_bits + math.log2(3)) * math.log(2)
-    for k in range(2, clients - 1, 2):
-        # Two runs of k/2 neighbours on the ring must vanish for it to fall into parts.
-        share = (dropped + colluding) / clients
-        if share > 0 and 2 * math.log(clients) + k * math.log(share) > budget:
-            continue
-        most = _largest_plausible(clients - 1, colluding, k, budget - math.log(clients))
-        threshold = _threshold(k, most)
-        lost = _largest_plausible(clients - 1, dropped, k, budget - math.log(clients))
-        if k - lost >= threshold:
-            return Neighbourhood(neighbours=k, threshold=threshold)
-    threshold = _threshold(clients - 1, colluding)
+    if server == "curious" and clients > _COMPLETE:
+        secrecy, loss = (
+            -bits * math.log(2) - math.log(clients) for bits in (SECRECY_BITS, LOSS_BITS)
+        )
+        for side in range(1, (clients - 1) // 2):
+            marked = min(colluding, minimum)
+            most = _largest_plausible(max(minimum, side), marked, side, secrecy)
+            threshold = side + most + 2
+            lost = _largest_plausible(clients - 1, dropped, 2 * side, loss)
+            if 2 * side + 1 - lost >= threshold:
+                return Neighbourhood(neighbours=2 * side, threshold=threshold)
+    threshold = (clients + colluding) // 2 + 1
     if clients - dropped < threshold:
         raise ConfigError(
             f"of {clients} clients, {dropped} may drop out and {colluding} collude with the "
@@ -77,6 +85,25 @@ def plan_neighbourhood(
             "lower drop_rate or colluding_share"
         )
     return Neighbourhood(neighbours=clients - 1, threshold=threshold)
+
+
+def secrecy_bits(
+    near: Neighbourhood, clients: int, *, minimum: int, colluding_share: float
+) -> float:
+    """Return b where one list of clients, the worst, shows the sum of a part with chance 2^-b.
+
+    Infinite in the complete graph, where no list does. Whoever tries 2^a lists has 2^(a - b).
+    """
+    colluding = share_of(clients, colluding_share)
+    if near.neighbours >= clients - 1:
+        return math.inf if 2 * near.threshold > clients + colluding else 0.0
+    side = near.neighbours // 2
+    # Of any side at most so many may collude: the others that are needed there are honest.
+    most, tail = near.threshold - side - 2, -math.inf
+    population, marked = max(minimum, side), min(colluding, minimum)
+    for count in range(max(most, -1) + 1, min(marked, side) + 1):
+        tail = _log_add(tail, _log_hypergeometric(population, marked, side, count))
+    return max(0.0, -(tail + math.log(clients)) / math.log(2))
 
 
 def holders(place: int, count: int, neighbours: int) -> list[int]:
@@ -92,12 +119,6 @@ def draw_order(seed: bytes, count: int) -> list[int]:
     """Draw the order of the clients on the ring from a public seed."""
     order: list[int] = Prg(seed[:16]).permutation(count).tolist()
     return order
-
-
-def _threshold(neighbours: int, colluding: int) -> int:
-    # A client holds a share of its own secrets: there are neighbours + 1 holders, and the client
-    # itself answers once. Colluding holders answer both questions.
-    return (neighbours + 1 + colluding) // 2 + 1
 
 
 def _largest_plausible(population: int, marked: int, drawn: int, log_failure: float) -> int:

@@ -46,8 +46,10 @@ def plan_from(config: RoundConfig) -> SecAggPlan:
     """
     neighbourhood = plan_neighbourhood(
         config.clients,
+        minimum=config.minimum,
         drop_rate=config.drop_rate,
         colluding_share=config.colluding_share,
+        server=config.server,
     )
     return plan_words(config, neighbourhood)
 

@@ -7,7 +7,8 @@ from masking import Cast
 from tacit.errors import PartyError
 from tacit.learn.federated.contract import pack
 from tacit.learn.federated.secagg import Neighbourhood, SecAggClient, plan_secagg
-from tacit.learn.federated.secagg.messages import ATTESTED, SURVIVORS, to_bitmap
+from tacit.learn.federated.secagg.messages import ATTESTED, ROSTER, SURVIVORS, to_bitmap
+from tacit.ring import Prg
 
 
 @pytest.fixture
@@ -96,6 +97,17 @@ def test_a_neighbour_with_a_key_that_the_job_does_not_name_is_refused(cast):
         PartyError, match="'client 5' failed: its key is not one that the job names"
     ):
         cast.clients[0].share(messages[0])
+
+
+def test_a_list_in_which_one_key_is_two_clients_is_refused(cast):
+    """Else one client that works with the server could be any number of them."""
+    double = cast.clients[5]
+    cast.clients[4] = SecAggClient(
+        cast.plan, 4, signing=double._signing, prg=Prg.from_os(), known=double._known
+    )
+    adverts = [one.advertise()[9:] for one in cast.clients]
+    with pytest.raises(PartyError, match="two clients of the list have the same identity"):
+        cast.clients[0].share(pack(ROSTER, b"".join(adverts)))
 
 
 def test_a_changed_key_in_the_list_is_refused(cast):

@@ -106,7 +106,9 @@ def read_input(cast, roster, victim, message, given):
 
 @pytest.mark.parametrize("clients", [10, 40, 100])
 def test_a_server_that_shows_two_lists_reads_nobody(clients):
-    near = plan_neighbourhood(clients, drop_rate=0.1, colluding_share=0.1)
+    near = plan_neighbourhood(
+        clients, minimum=int(0.6 * clients), drop_rate=0.1, colluding_share=0.1
+    )
     cast = make_cast(clients, near)
     assert equivocate(cast) is None
     assert any("vouch for the same list" in str(error) for error in cast.refused)

@@ -1,4 +1,4 @@
-"""The graph of a masked round: its size against simulated failures, and its shape."""
+"""The graph of a masked round: its thresholds against chosen failures, and its shape."""
 
 import math
 
@@ -9,38 +9,78 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 from tacit.errors import ConfigError
-from tacit.learn.federated.secagg import plan_neighbourhood
-from tacit.learn.federated.secagg.graph import holders
+from tacit.learn.federated import FederatedSpec, PrivacySpec
+from tacit.learn.federated.secagg import Neighbourhood, plan_neighbourhood, secrecy_bits
+from tacit.learn.federated.secagg.graph import holders, share_of
+from tacit.learn.federated.summary import claims_about_updates
+
+RATES = {"drop_rate": 0.1, "colluding_share": 0.1}
 
 
-@pytest.mark.parametrize("clients", [60, 100, 1000, 10000])
-def test_a_planned_graph_fails_as_rarely_as_asked(clients):
-    near = plan_neighbourhood(clients, drop_rate=0.1, colluding_share=0.1)
+def plan(clients, *, server="curious", **changes):
+    settings = {"minimum": max(2, int(0.6 * clients)), **RATES, **changes}
+    return plan_neighbourhood(clients, server=server, **settings)
+
+
+@pytest.mark.parametrize("server", ["curious", "malicious"])
+def test_up_to_a_hundred_clients_the_graph_is_complete_and_two_lists_have_no_majority(server):
+    for clients in range(2, 101):
+        near = plan(clients, server=server)
+        assert near.neighbours == clients - 1
+        assert 2 * near.threshold > clients + share_of(clients, 0.1)
+
+
+@pytest.mark.parametrize("clients", [101, 1000, 10_000])
+def test_a_server_that_may_do_anything_gets_the_complete_graph_at_any_size(clients):
+    near = plan(clients, server="malicious")
+    assert near.neighbours == clients - 1
+    assert math.isinf(secrecy_bits(near, clients, minimum=clients // 2, colluding_share=0.1))
+
+
+@pytest.mark.parametrize(("clients", "colluding"), [(150, 0.1), (400, 0.05), (1000, 0.1)])
+def test_a_ring_holds_for_the_worst_list_as_often_as_it_says(clients, colluding):
+    minimum = int(0.6 * clients)
+    near = plan(clients, colluding_share=colluding)
     k, t = near.neighbours, near.threshold
-    marked = clients // 10
-    colluding = 2 * t - (k + 1) - 1
-    too_many = clients * hypergeom.sf(colluding, clients - 1, marked, k)
-    too_few = clients * hypergeom.sf(k - t, clients - 1, marked, k)
-    in_parts = clients**2 * 0.2**k if k < clients - 1 else 0.0
-    assert too_many + too_few + in_parts <= 2.0**-40 * (1 + 1e-6)
+    # Nobody is recovered without an honest client on either side, if no side has more colluders:
+    most = t - k // 2 - 2
+    marked = share_of(clients, colluding)
+    failure = clients * hypergeom.sf(most, minimum, marked, k // 2)
+    bits = secrecy_bits(near, clients, minimum=minimum, colluding_share=colluding)
+    assert failure <= 2.0**-80 * (1 + 1e-6)
+    assert failure == pytest.approx(2.0**-bits, rel=1e-6)
+    lost = clients * hypergeom.sf(k + 1 - t, clients - 1, clients // 10, k)
+    assert lost <= 2.0**-40 * (1 + 1e-6)
 
 
-def test_few_clients_get_the_complete_graph():
-    near = plan_neighbourhood(10, drop_rate=0.1, colluding_share=0.1)
-    assert (near.neighbours, near.threshold) == (9, 6)
+def test_the_bits_of_a_ring_planned_for_the_full_list_are_few_for_the_shortest():
+    """The neighbourhood of 0.1: 2^-40 was printed, and one list in about 2^16 showed a client."""
+    old = Neighbourhood(neighbours=134, threshold=90)
+    assert secrecy_bits(old, 1000, minimum=600, colluding_share=0.1) < 20
+    assert secrecy_bits(old, 1000, minimum=1000, colluding_share=0.1) < 40
+
+
+def test_a_claim_prints_the_bits_of_its_own_graph():
+    wish = PrivacySpec(clip=1.0)
+    ring, complete = (
+        claims_about_updates(FederatedSpec(clients=n, rounds=1, privacy=wish))[0].assumptions
+        for n in (1000, 100)
+    )
+    near = plan(1000)
+    bits = secrecy_bits(near, 1000, minimum=600, colluding_share=0.1)
+    assert any(f"2^-{math.floor(bits)}" in one for one in ring)
+    assert not any("2^-" in one for one in complete)
 
 
 def test_a_graph_grows_slowly():
-    small = plan_neighbourhood(1000, drop_rate=0.1, colluding_share=0.1)
-    large = plan_neighbourhood(100_000, drop_rate=0.1, colluding_share=0.1)
-    assert large.neighbours < 2 * small.neighbours
+    assert plan(100_000).neighbours < 2 * plan(1000).neighbours
 
 
 def test_what_no_graph_withstands_is_refused():
     with pytest.raises(ConfigError, match="lower drop_rate or colluding_share"):
-        plan_neighbourhood(10, drop_rate=0.4, colluding_share=0.4)
+        plan(10, drop_rate=0.4, colluding_share=0.4)
     with pytest.raises(ConfigError, match="drop_rate"):
-        plan_neighbourhood(10, drop_rate=math.nan, colluding_share=0.1)
+        plan(10, drop_rate=math.nan)
 
 
 @given(st.integers(2, 40), st.integers(1, 39))

@@ -158,6 +158,15 @@ def test_the_same_round_is_not_shuffled_twice():
         scene.shuffler.shuffle(message)
 
 
+def test_a_bundle_is_not_taken_twice():
+    """Reports that come in pairs would be the victim's."""
+    scene = Scene()
+    (invitation, body) = unpack(scene.collect(range(5)), BUNDLES, "bb", sender="server")
+    size = len(body) // 5
+    with pytest.raises(PartyError, match="'server' failed: it gave the shuffler one bundle twice"):
+        scene.shuffler.shuffle(pack(BUNDLES, invitation, body[size:] + body[-size:]))
+
+
 def test_a_client_reports_once():
     scene = Scene()
     scene.clients[0].report(None)
