@@ -1,6 +1,9 @@
 """Which optional library belongs to which extra, and what one can do with it."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+
+from tacit.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,20 @@ EXTRAS = (
     Extra(name="tables", gives="Parquet files as data", modules=("pyarrow",)),
     Extra(name="verify", gives="exact verification of tree ensembles", modules=("numba", "z3")),
 )
+
+
+def check_extra(name: str, what: str, *modules: str) -> None:
+    """Make sure that modules of an extra are there, before minutes are spent on the way to them.
+
+    Raises:
+        ConfigError: one is missing; says what needs it and how to install it.
+    """
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise ConfigError(
+            f"{what} needs {' and '.join(missing)}, not installed here; run: "
+            f"pip install 'tacit-ml[{name}]'"
+        )
 
 
 def install_hint(module: str) -> str | None:

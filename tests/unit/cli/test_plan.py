@@ -256,10 +256,19 @@ ALONE = {
 }
 
 
+@pytest.fixture
+def inputs(tmp_path, monkeypatch):
+    """Work where the files that `ALONE` names lie: a plan refuses a job without them."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("tiny", "texts.txt", "m.json", "r.csv"):
+        (tmp_path / name).touch()
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [("audit", "up to 4 shadow models"), ("audit-llm", "7 texts"), ("verify", "by up to 0.5")],
 )
+@pytest.mark.usefixtures("inputs")
 def test_a_job_that_sends_nothing_says_so_and_what_it_does(tmp_path, kind, words):
     path = tmp_path / "job.toml"
     path.write_text(f'[job]\nname = "j"\nkind = "{kind}"\n{ALONE[kind]}\n')
@@ -268,8 +277,12 @@ def test_a_job_that_sends_nothing_says_so_and_what_it_does(tmp_path, kind, words
     assert words in out
     assert "No forecast of traffic: nothing is sent" in out
     assert tacit_says("plan", path, "--rows", 5)[0] == 2  # would change nothing
+    for file in ("texts.txt", "m.json"):
+        (tmp_path / file).unlink()
+    assert tacit_says("plan", path)[0] == (0 if kind == "audit" else 2)
 
 
+@pytest.mark.usefixtures("inputs")
 def test_rows_on_a_cluster_are_not_said_to_stay_here(tmp_path):
     path = tmp_path / "job.toml"
     path.write_text(f'[job]\nname = "j"\nkind = "verify"\n{ALONE["verify"]}\nray = "head:6379"\n')

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.cli.jobs.kinds import find_kind, kind_of
+from tacit.cli.commands.plan import plan_file
+from tacit.cli.jobs.kinds import find_kind, kind_of, load_job
 from tacit.cli.jobs.outlook import Asked
 from tacit.cli.toml import ListedError, read_record, read_toml
-from tacit.errors import InputError
+from tacit.cli.toml_text import write_toml
+from tacit.errors import ConfigError, InputError
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 PARTIES = {"bank": {}, "shop": {}, "dealer": {}}
@@ -102,6 +104,44 @@ def test_what_goes_against_privacy_is_refused_all_at_once_when_the_job_is_read()
         *("protocol.show_to", "protocol.score_to", "ring.frac_bits", "training.accumulate"),
         "data.split",
     }
+
+
+MISSING = {
+    "fit-cipher": ("tenseal", "zstandard"),
+    "infer-encrypted": ("tenseal",),
+    "infer-alone": ("numba",),
+    "audit-private": ("opacus",),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_missing_extra_is_named_by_plan_and_before_a_run_starts(name, monkeypatch):
+    for module in MISSING[name]:
+        monkeypatch.setitem(sys.modules, module, None)
+    job = load_job(JOBS / f"{name}.toml")
+    with pytest.raises(ConfigError, match=" and ".join(MISSING[name])) as refused:
+        plan_file(JOBS / f"{name}.toml", Asked(), model=None, network=None)
+    assert "pip install 'tacit-ml[" in str(refused.value)
+    with pytest.raises(ConfigError, match="not installed here"):
+        kind_of(job).check_inputs(job, tuple(job.parties))
+
+
+def test_a_plan_is_refused_with_everything_at_once(tmp_path, monkeypatch):
+    raw = read_toml(JOBS / "fit-cipher.toml")
+    for at, owner in enumerate(raw["data"]["owners"].values()):
+        for key in ("set", "rows", "columns"):
+            owner.pop(key, None)
+        owner |= {"file": table(tmp_path / f"{at}.csv", range(40 * at, 40 * at + 20)), "id": "id"}
+    raw["data"]["owners"][raw["data"]["labels"]]["label"] = "y"
+    path = tmp_path / "job.toml"
+    path.write_text(write_toml(raw))
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    with pytest.raises(ListedError) as refused:
+        plan_file(path, Asked(), model=None, network=None)
+    said = [problem.text for problem in refused.value.problems]
+    assert len(said) == 2
+    assert "tenseal" in " ".join(said)
+    assert "no id in common" in " ".join(said)
 
 
 WITHOUT = """

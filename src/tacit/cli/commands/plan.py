@@ -9,11 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.kind import Network
 from tacit.cli.jobs.kinds import kind_of, load_job, read_job
 from tacit.cli.jobs.outlook import Asked, Outlook, lay_out, timed
 from tacit.cli.screen import printable
-from tacit.cli.toml import read_toml
+from tacit.cli.toml import ListedError, Problem, read_toml
 from tacit.errors import ConfigError, InputError
 from tacit.learn.private import DIRECT
 from tacit.llm.backend.chat_file import ROLES, load_chat
@@ -56,7 +57,28 @@ def plan_file(
         raise ConfigError("--model belongs to the file of a chat; a job names its own")
     job = load_job(path)
     roles = {name: job.role(name) for name in job.parties}
-    return lay_out(job.job.name, roles, kind_of(job).forecast(job, asked), network)
+    return lay_out(job.job.name, roles, _foreseen(job, path, asked), network)
+
+
+def _foreseen(job: Job, path: Path, asked: Asked) -> Outlook:
+    """Forecast a job, or refuse it with everything that a run would refuse."""
+    kind, wrong = kind_of(job), []
+    if kind.run is not None or kind.take_part is not None:  # else a service: nothing runs it
+        try:
+            # Files of parties may be elsewhere: the forecast asks for sizes in their place.
+            kind.check_inputs(job, () if kind.run is None else tuple(job.parties))
+        except InputError as error:
+            wrong.append(error)
+    try:
+        outlook = kind.forecast(job, asked)
+    except InputError as error:
+        if not any(str(one) in str(error) for one in wrong):  # said already
+            wrong.append(error)
+    if len(wrong) > 1:
+        raise ListedError(str(path), [Problem("", str(error)) for error in wrong])
+    if wrong:
+        raise wrong[0]
+    return outlook
 
 
 def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> RenderableType:

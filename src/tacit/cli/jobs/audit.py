@@ -22,6 +22,7 @@ from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.kind import Part
 from tacit.cli.screen import teller
 from tacit.errors import ConfigError, DataError
+from tacit.extras import check_extra
 from tacit.learn.code import split_code
 from tacit.party import Progress, Usage
 from tacit.result import Result, Sheet
@@ -30,7 +31,9 @@ _QUICK_ROWS = 300
 
 
 def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
-    """Make sure that the files of the job are there."""
+    """Make sure that the files of the job are there, and what trains with privacy."""
+    if job.privacy is not None:
+        check_extra("dp", "[privacy]", "opacus")
     named = {
         "data.file": job.data.file,
         "data.members": job.data.members,

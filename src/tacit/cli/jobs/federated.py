@@ -16,6 +16,7 @@ from tacit.cli.journal import record
 from tacit.cli.screen import say
 from tacit.dp import ledger_to_record
 from tacit.errors import ConfigError, DataError
+from tacit.extras import check_extra
 from tacit.learn.federated import Outcome, RoundReport, Task, find_aggregator, round_config, summary
 from tacit.learn.federated.front import train_federated
 from tacit.learn.federated.rounds import OnRound
@@ -32,7 +33,9 @@ _FEWEST_PARAMETERS = 10
 
 
 def check_inputs(job: FederatedJob, parties: Sequence[str]) -> None:
-    """Make sure that the files of the job are there."""
+    """Make sure that the files of the job are there, and the engine that it names."""
+    if job.engine == "flower":
+        check_extra("fl", "federated.engine: 'flower'", "flwr", "ray")
     for file in (job.data.file, *job.data.files):
         if file is not None and not file.is_file():
             raise DataError(f"data.file: no such file: {file} (from {Path.cwd()})")

@@ -30,6 +30,7 @@ from tacit.cli.jobs.fit_resume import FitState
 from tacit.cli.jobs.fit_summary import Found, claims_beyond, measure, sheets
 from tacit.cli.jobs.given import check_source
 from tacit.cli.jobs.kind import Part, Place
+from tacit.extras import check_extra
 from tacit.learn.metrics import put_beside
 from tacit.learn.rows import Rows
 from tacit.learn.training import sum_forecasts
@@ -95,7 +96,13 @@ class Fitting:
 
 
 def check_inputs(job: FitJob, parties: Sequence[str]) -> None:
-    """Make sure that the owners among these parties say where their data is, and that it is."""
+    """Make sure that the owners among these parties say where their data is, and that it is.
+
+    And that the cipher is installed: it is needed only once ids are matched, minutes later.
+    """
+    if job.is_by_cipher:
+        wanted = {"bfv": ("tenseal", "zstandard"), "paillier": ("gmpy2",)}[job.protocol.cipher]
+        check_extra("he", f"protocol.cipher: {job.protocol.cipher!r}", *wanted)
     for name, owner in job.data.owners.items():
         if name in parties:
             check_source(owner, f"data.owners.{name}")

@@ -18,6 +18,7 @@ from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import read_rows
 from tacit.errors import ConfigError, DataError, InputError
+from tacit.extras import check_extra
 from tacit.learn.code import OwnModel
 from tacit.learn.metrics import put_beside
 from tacit.learn.private import (
@@ -48,6 +49,12 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
         ConfigError: an owner names no input.
         DataError: a file is not there.
     """
+    if job.protocol.kind == "he":
+        check_extra("he", "protocol.kind: 'he'", "tenseal", "zstandard")
+    elif not job.is_direct and not job.has_dealer:
+        check_extra("he", f"protocol.kind: {job.protocol.kind!r}", "numba")
+    if job.model.is_forest and job.model.owner in parties:
+        check_extra("verify", "model.file: an ensemble of trees", "numba")
     for name, table in job.data.owners.items():
         if name in parties:
             check_source(table, f"data.owners.{name}")

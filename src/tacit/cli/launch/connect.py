@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.cli.jobs.given import Given
-from tacit.cli.jobs.kinds import load_job
+from tacit.cli.jobs.kinds import kind_of, load_job
 from tacit.cli.jobs.serve_job import ServeJob, own_identity
 from tacit.cli.launch.member import Seat, check_parties, do_part, find_part, met, own_seat
 from tacit.errors import ConfigError, DataError
@@ -122,6 +122,7 @@ def connect(
         return
     find_part(loaded)
     check_parties(loaded, me, path)
+    kind_of(loaded).check_inputs(loaded, ())  # rows are given in Python
     usage = Usage()
     with (
         own_seat(loaded, me, keys=Path(keys), at=listen) as seat,
