@@ -50,6 +50,7 @@ def selective_sgd(
 
     hook = module.embed.register_forward_hook(noisy)
     ghost = Ghost(module)
+    ghost.settle()  # what is drawn between its layers differs from call to call
     optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=rate)
     total, done = epochs * -(-len(rows) // batch), 0
     for _ in range(epochs):

@@ -8,12 +8,17 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._pytree import tree_leaves
 
+from tacit.dp.mixing import refuse_mixing, scrambled
 from tacit.dp.terms import RULES, Term, bound_norms, find_terms, join_terms, least_factor
 from tacit.errors import ConfigError
 
 ENOUGH = 64
-"""Records that are checked, in the first batches; a model that sorts a pair may leave it alone."""
+"""Records that are checked, in the first batches; a model that sorts a pair may leave it alone.
+
+Later batches are checked as well, at every power of two: weights that were 0 are no longer.
+"""
 _TOLERANCE = 1e-3
 _HALF_TOLERANCE = 0.05  # where autocast rounds what autograd says to 8 bits
 
@@ -31,44 +36,73 @@ class _Use:
     edge: GradientEdge
 
 
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """One call of the model, and whether autocast was on."""
+
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+    half: torch.dtype | None
+
+    def counts(self, records: int) -> bool:
+        """Tell whether it got rows of so many records."""
+        given = tree_leaves((self.args, self.named))
+        return any(isinstance(x, Tensor) and x.ndim and len(x) == records for x in given)
+
+
 @final
 class Ghost:
     """Clips gradients of single records without making them.
 
     Guarantee: what one record adds to `clipped_sum` has a norm of at most `clip`, up to the
     rounding of sums in the model's precision, if the loss of a record depends on that record alone.
-    The first batches, 64 records in all, are checked for that as far as gradients show it, every
-    two records of a batch, and for parameters that are used outside of their layers; every batch is
-    checked for buffers that the model has changed. What a record does to others without a gradient
-    (statistics of the rows that go in, detached scores) is not seen.
+    The first batches, 64 records in all, and those whose number is a power of two are checked for
+    that, every two records of a batch: what one of them does to what the model returns for others,
+    also with other weights in place of those that are trained, and to their losses as far as
+    gradients show it. They are checked for parameters that are used outside of their layers, too;
+    every batch is checked for buffers that the model has changed. What a record does to others
+    outside of the model and without a gradient (statistics of the rows that go in, detached scores
+    in a loss) is not seen.
     Cost: a backward pass without weights, and one product per layer; memory for what comes back to
-    the layers' outputs.
+    the layers' outputs. For a batch that is checked, forward and backward passes by the dozen.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.parameters = _find_parameters(model)
-        self._model = model
-        self._buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
+        inner = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+        self.parameters = _find_parameters(inner)
+        self._model: nn.Module = inner
+        self._buffers = {name: b.detach().clone() for name, b in inner.named_buffers()}
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: list[_Use] = []
+        self._calls: list[_Call] = []
         self._checked = 0
+        self._batches = 0
+        self._is_settled = False
         self._dtype = torch.float32
         for parameter in self.parameters.values():
             self._dtype = torch.promote_types(self._dtype, parameter.dtype)
         self._hooks = [
-            layer.register_forward_hook(self._watch, with_kwargs=True)
-            for layer in model.modules()
-            if type(layer) in RULES and any(p.requires_grad for p in layer.parameters())
+            inner.register_forward_pre_hook(self._note, with_kwargs=True),
+            *(
+                layer.register_forward_hook(self._watch, with_kwargs=True)
+                for layer in inner.modules()
+                if type(layer) in RULES and any(p.requires_grad for p in layer.parameters())
+            ),
         ]
 
     @property
     def is_checked(self) -> bool:
-        """Tell whether as many records as are checked have been: no other can fail."""
+        """Tell whether as many records as are checked at first have been."""
         return self._checked >= ENOUGH
+
+    def settle(self) -> None:
+        """Check no batch from here on: whether it passes may tell something about its records."""
+        self._is_settled = True
 
     def forget(self) -> None:
         """Drop what was seen of a batch that is not trained on."""
         self._uses.clear()
+        self._calls.clear()
 
     def remove(self) -> None:
         """Take the hooks off the model."""
@@ -82,10 +116,15 @@ class Ghost:
         A record whose gradient is not finite adds nothing.
         """
         uses, self._uses = self._uses, []
+        calls, self._calls = self._calls, []
+        self._batches += 1
         self._check_buffers()
         if not uses:
             raise ConfigError("no trained layer of this model was called: are the losses a copy's?")
-        needs_check = self._checked < ENOUGH and len(losses) > 1
+        is_due = self._checked < ENOUGH or self._batches & (self._batches - 1) == 0
+        needs_check = is_due and len(losses) > 1 and not self._is_settled
+        if needs_check:
+            self._check_calls([call for call in calls if call.counts(len(losses))], len(losses))
         back = torch.autograd.grad(
             losses.sum(), [use.edge for use in uses], retain_graph=needs_check, allow_unused=True
         )
@@ -110,6 +149,24 @@ class Ghost:
         if torch.is_grad_enabled() and output.requires_grad:
             x: Tensor = inputs[0] if inputs else named["input"]
             self._uses.append(_Use(layer, x, x._version, get_gradient_edge(output)))
+
+    def _note(self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if torch.is_grad_enabled() and not self._is_settled:
+            device = next(iter(self.parameters.values())).device.type
+            is_on = torch.is_autocast_enabled(device)
+            half = torch.get_autocast_dtype(device) if is_on else None
+            self._calls.append(_Call(inputs, named, half))
+
+    def _check_calls(self, calls: list[_Call], records: int) -> None:
+        """Refuse a model that mixes records, with weights as they are and with others at first."""
+        tried = [None, scrambled(self.parameters)] if self._checked < ENOUGH else [None]
+        device = next(iter(self.parameters.values())).device.type
+        for call in calls:
+            for weights in tried:
+                with torch.autocast(device, call.half, enabled=call.half is not None):
+                    refuse_mixing(
+                        self._model, call.args, call.named, records=records, weights=weights
+                    )
 
     def _terms(self, seen: list[tuple[_Use, Tensor]], records: int) -> dict[str, list[Term]]:
         found_good = _finite_records([(use.x, g) for use, g in seen], records)

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tacit.dp import Event, Ledger, Repeated, Target, least_noise
 from tacit.dp.check import delta_among
 from tacit.dp.ghost import ENOUGH, Ghost
+from tacit.dp.mixing import refuse_mixing
 from tacit.dp.private import Private, PrivateLoader, step_event
 from tacit.errors import ConfigError
 from tacit.learn.federated.contract import Update
@@ -115,12 +116,7 @@ def train_records(
     Raises:
         ConfigError: the model mixes records.
     """
-    model, ghost = _checked(learner, steps)
-    with torch.no_grad():
-        for parameter, given in zip(
-            model.parameters(), learner.model_at(weights).parameters(), strict=True
-        ):
-            parameter.copy_(given)
+    model, ghost = _checked(learner, weights, steps)
     training = steps.training
     rows = TensorDataset(learner.rows_of(client), learner.labels_of(client))
     loader = PrivateLoader(
@@ -144,11 +140,14 @@ def train_records(
     return Update(change.astype(np.float32), 1), private.ledger
 
 
-def _checked(learner: Learner, steps: RecordSteps) -> tuple[nn.Module, Ghost]:
-    """Make sure that no layer mixes records: with rows and weights that are public.
+def _checked(
+    learner: Learner, weights: torch.Tensor, steps: RecordSteps
+) -> tuple[nn.Module, Ghost]:
+    """Make sure that no layer mixes records: with rows that are public, and three sets of weights.
 
-    On a client's own rows, and weights that a server chose, the check could fail for some rows and
-    not for others: to fall out of a round would then tell something about them.
+    The first ones, others in their place, and those of this round, as a branch that began at zero
+    has been trained since. On a client's own rows the check could fail for some rows and not for
+    others: to fall out of a round would then tell something about them.
     """
     model = learner.model_at(learner.first_weights())
     if isinstance(model, Stack):
@@ -158,9 +157,16 @@ def _checked(learner: Learner, steps: RecordSteps) -> tuple[nn.Module, Ghost]:
     device = learner.first_weights().device
     # All of one sign and one class: their gradients do not cancel.
     rows = torch.linspace(0.1, 1, ENOUGH * math.prod(learner.row_shape), device=device)
+    rows = rows.view(ENOUGH, *learner.row_shape)
     labels = torch.zeros(ENOUGH, dtype=torch.int64, device=device)
-    said = model(rows.view(ENOUGH, *learner.row_shape))
-    ghost.clipped_sum(cross_entropy(said, labels, reduction="none"), steps.clip)
+    ghost.clipped_sum(cross_entropy(model(rows), labels, reduction="none"), steps.clip)
     if not ghost.is_checked:
         raise ConfigError("the model's first weights give no finite gradients")
+    ghost.settle()
+    with torch.no_grad():
+        for parameter, given in zip(
+            model.parameters(), learner.model_at(weights).parameters(), strict=True
+        ):
+            parameter.copy_(given)
+    refuse_mixing(model, (rows,), {}, records=ENOUGH)
     return model, ghost

@@ -24,10 +24,12 @@ from tacit.dp import (
     Repeated,
     exact_gaussian_event,
 )
+from tacit.dp.mixing import public_rows, refuse_mixing, scrambled
 from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg
 
 _CHUNK = 256  # records whose gradients are held at once
+_TRIED = 16  # made-up records that a model is tried with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,10 @@ def train_dp_sgd(
     `owners`, for adding or removing one client with all its records, however many and however
     alike. The number of records, or of clients, is taken as public: it sets the step size. A
     record whose gradient is not finite counts as one of gradient 0, and nobody is told: an error,
-    or a count, would show that record without any noise.
+    or a count, would show that record without any noise. It holds if what a record gets from the
+    model depends on that record alone: before the steps whose number is a power of two the model is
+    tried for that on made-up rows, with its own weights and at first with others, which shows
+    normalisations over the batch, and not what only some rows bring about.
     Cost: one gradient per record that is drawn; memory for 256 gradients, twice with owners.
 
     Args:
@@ -107,7 +112,8 @@ def train_dp_sgd(
         owners: a whole number per row, the same for all rows of one client.
 
     Raises:
-        ConfigError: the extra is missing, or the model mixes records (batch normalisation).
+        ConfigError: the extra is missing, or the model mixes records (a normalisation over the
+            batch, say).
         DataError: there are no rows, or not as many labels and owners as rows; or the weights, as
             anyone may see them, are no longer finite.
     """
@@ -115,13 +121,18 @@ def train_dp_sgd(
         raise DataError(f"as many labels as rows are needed, got {len(x)} and {len(labels)}")
     units, whose = _units(len(x), owners)
     relation = ADD_REMOVE_RECORD if owners is None else ADD_REMOVE_CLIENT
+    tried = public_rows(model, x, records=_TRIED)
+    others = scrambled({name: p for name, p in model.named_parameters() if p.requires_grad})
     wrapped = _per_record(model)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.SGD(parameters, settings.learning_rate, momentum=settings.momentum)
     add_noise = GAUSSIANS[settings.noise]
     noise: Gaussian | DiscreteGaussian
     try:
-        for _ in range(settings.steps):
+        refuse_mixing(model, (tried,), {}, records=_TRIED, weights=others)
+        for step in range(settings.steps):
+            if step & (step - 1) == 0:
+                refuse_mixing(model, (tried,), {}, records=_TRIED)
             rows, names = _drawn(_poisson_batch(units, settings.rate, prg), whose)
             total = _clipped_sum(wrapped, parameters, x[rows], labels[rows], settings.clip, names)
             noisy, noise = add_noise(

@@ -23,6 +23,8 @@ V = TypeVar("V")
 Values = dict[str, V]
 NORMS = "norms"
 """The squared norms of rows, which their owners know."""
+_TRIED = 8
+"""Made-up rows that a model is tried with."""
 _FEW = 2
 
 
@@ -149,14 +151,12 @@ def _roundings(task: TrainTask) -> tuple[tuple[float, int], ...]:
 
 def _refuse_meeting(task: TrainTask) -> None:
     """Refuse a model in which rows of a batch meet: no bound per record would mean anything."""
-    ops = PlainStepOps()
-    weights = {
-        name: torch.sin(torch.arange(1.0, value.numel() + 1).double()).reshape(value.shape)
-        for name, value in task.model.initial.items()
-    }
-    one = torch.zeros(3, *task.model.inputs, dtype=torch.float64)
-    other = one.clone()
-    other[1] = 1.0
-    before, after = (task.model(ops, weights, rows) for rows in (one, other))
-    if not torch.equal(before[[0, 2]], after[[0, 2]]):
-        raise InputError("rows of a batch meet in this model: wanted one in which each has its own")
+    mixing = import_module("tacit.dp.mixing")  # accountants come with it
+    ops, weights = PlainStepOps(), mixing.scrambled(task.model.initial)
+    shape = _TRIED, *task.model.inputs
+    rows = (torch.arange(prod(shape)).double().square().sin() > 0).double().reshape(shape)
+    found = mixing.find_mixing(lambda x: [task.model(ops, weights, x)], rows, records=_TRIED)
+    if found:
+        raise InputError(
+            f"rows of a batch meet in this model ({found}): wanted one in which each has its own"
+        )

@@ -12,7 +12,7 @@ import torch
 
 from tacit.dp import epsilon, unroll
 from tacit.dp import private as dp_private
-from tacit.dp.ghost import Ghost
+from tacit.dp.ghost import RULES, Ghost
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learn.federated import (
     FederatedSpec,
@@ -158,6 +158,48 @@ def test_weights_at_the_optimum_of_the_rows_do_not_make_a_client_fall_out():
     ghost.remove()
     steps = steps_of(make_policy(training=LocalTraining(steps=1, batch=100, rate=0.5)), learner)
     train_records(learner, 0, flatten(found), steps, prg=prg())
+
+
+class Centred(torch.nn.Module):
+    """Rows less their mean, before or behind a layer; its last layer starts at zero."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where, self.first, self.last = where, torch.nn.Linear(6, 6), torch.nn.Linear(6, 2)
+        torch.nn.init.zeros_(self.last.weight)
+
+    def forward(self, x):
+        x = self.first(x - x.mean(0) if self.where == "before" else x)
+        return self.last(torch.relu(x - x.mean(0) if self.where == "behind" else x))
+
+
+@pytest.mark.parametrize("where", ["before", "behind"])
+def test_rows_that_are_centred_in_the_model_are_refused_where_it_starts_at_zero_too(where):
+    learner = make_learner(np.ones((40, 6)), model=Centred(where))
+    steps = steps_of(make_policy(), learner)
+    with pytest.raises(ConfigError, match="depends on other records"):
+        train_records(learner, 0, learner.first_weights(), steps, prg=prg())
+
+
+def test_a_model_is_tried_at_the_weights_of_the_round_and_never_on_the_clients_rows(monkeypatch):
+    """What opens at some weights alone shows at those, with made-up rows."""
+
+    class Late(torch.nn.Linear):
+        def forward(self, x):
+            seen.append(x)
+            return super().forward(x - x.mean(0) if self.bias[0] == 7 else x)
+
+    seen = []
+    learner = make_learner(np.full((40, 6), 2.0), clients=1, model=Late(6, 2))
+    # A layer of its own kind would be refused before.
+    monkeypatch.setitem(RULES, Late, RULES[torch.nn.Linear])
+    steps = steps_of(make_policy(), learner)
+    weights = learner.first_weights()
+    train_records(learner, 0, weights, steps, prg=prg())
+    assert len([x for x in seen if float(x.max()) == 2.0]) == 3  # one for a step
+    weights[-2:] = 7.0
+    with pytest.raises(ConfigError, match="depends on other records"):
+        train_records(learner, 0, weights, steps, prg=prg())
 
 
 def run(learner, policy, drop_rate=0.0, rounds=2):

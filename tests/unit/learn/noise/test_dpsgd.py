@@ -106,6 +106,47 @@ def test_a_model_that_mixes_records_is_refused():
         )
 
 
+class Mixing(nn.Module):
+    """Changes what its first layer makes of the batch, and has layers that all pass by type."""
+
+    def __init__(self, mix, *, starts_at_zero):
+        super().__init__()
+        self.mix, self.first, self.last = mix, nn.Linear(4, 6), nn.Linear(6, 2)
+        if starts_at_zero:
+            nn.init.zeros_(self.last.weight)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.mix(self.first(x))))
+
+
+@pytest.mark.parametrize("starts_at_zero", [False, True])
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda a: nn.functional.batch_norm(a, None, None, training=True),
+        lambda a: a - a.mean(0),
+        lambda a: a - a.mean(0).detach(),
+    ],
+)
+def test_functions_over_the_batch_are_refused_whatever_the_layers_are(mix, starts_at_zero):
+    torch.manual_seed(0)
+    x, labels = problem(60)
+    model = Mixing(mix, starts_at_zero=starts_at_zero)
+    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    with pytest.raises(ConfigError, match="depends on other records"):
+        train_dp_sgd(model, x, labels, settings, prg=prg())
+    # What was claimed to be one clip at most:
+    wrapped = _per_record(Mixing(mix, starts_at_zero=False))
+    parameters = list(wrapped.parameters())
+    x = torch.cat([x, torch.full((1, 4), 1e3)])
+    sums = [
+        _clipped_sum(wrapped, parameters, x[:n], labels[[*range(60), 0][:n]], 1e-3)
+        for n in (60, 61)
+    ]
+    wrapped.remove_hooks()
+    assert float((sums[1] - sums[0]).norm()) > 4e-3
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1e38])
 @pytest.mark.parametrize("per_owner", [1, 3])
 def test_a_record_that_is_not_finite_counts_as_one_of_gradient_zero(value, per_owner):

@@ -1,0 +1,212 @@
+"""Models in which one record changes what others get, and honest ones that look like it."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tacit.dp import make_private
+from tacit.dp.ghost import Ghost
+from tacit.dp.mixing import public_rows, refuse_mixing, scrambled
+from tacit.errors import ConfigError
+from tacit.ring import Prg
+
+
+class Branch(nn.Module):
+    """A residual branch that sees what `mix` makes of the batch; its last layer starts at zero."""
+
+    def __init__(self, mix):
+        super().__init__()
+        self.mix = mix
+        self.stem, self.last, self.head = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(self, x):
+        h = torch.relu(self.stem(x))
+        return self.head(h + self.last(self.mix(h)))
+
+
+class Adapted(nn.Module):
+    """A frozen layer with an adapter of low rank, B = 0, on what `mix` makes of the batch."""
+
+    def __init__(self, mix):
+        super().__init__()
+        self.mix = mix
+        self.base, self.a, self.b = (
+            nn.Linear(4, 2).requires_grad_(False),
+            nn.Linear(4, 2, bias=False),
+            nn.Linear(2, 2, bias=False),
+        )
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.b(self.mix(self.a(x)))
+
+
+class Before(nn.Module):
+    """Changes the batch before its first layer: no gradient tells."""
+
+    def __init__(self, mix):
+        super().__init__()
+        self.mix = mix
+        self.layers = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+
+    def forward(self, x):
+        return self.layers(self.mix(x))
+
+
+class Headed(Before):
+    """The same with a head that starts at zero."""
+
+    def __init__(self, mix):
+        super().__init__(mix)
+        nn.init.zeros_(self.layers[2].weight)
+
+    def forward(self, x):
+        return self.layers[2](torch.relu(self.mix(self.layers[0](x))))
+
+
+MIXES = {
+    "batch norm": lambda h: F.batch_norm(h, None, None, training=True),
+    "centred": lambda h: h - h.mean(0),
+    "detached": lambda h: h - h.mean(0).detach(),
+    "neighbour": lambda h: h + 1e-3 * h.roll(1, 0),
+    "counted": lambda h: h / len(h),
+}
+MODELS = [Branch, Adapted, Before, Headed]
+
+
+def step_of(model, losses, *, count=64):
+    loader = DataLoader(TensorDataset(torch.randn(count, 4), torch.arange(count) % 2), count)
+    private = make_private(
+        model,
+        torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0),
+        loader,
+        epsilon=4.0,
+        delta=1e-3,
+        epochs=5,
+        prg=Prg(bytes(range(16))),
+    )
+    for _ in range(5):
+        for x, y in private.loader:
+            private.step(losses(model(x), y))
+    return private
+
+
+def usual(said, y):
+    return F.cross_entropy(said, y, reduction="none")
+
+
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_that_mixes_is_refused_before_its_first_step_also_where_it_starts_at_zero(
+    kind, mix
+):
+    torch.manual_seed(1)
+    with pytest.raises(ConfigError, match=r"depends on"):
+        step_of(kind(MIXES[mix]), usual)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_without_the_check_one_record_moves_the_sum_by_many_clips(kind):
+    torch.manual_seed(1)
+    model = kind(MIXES["detached"])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    ghost, clip = Ghost(model), 1e-3
+    ghost.settle()
+    x, y = torch.randn(65, 4), torch.zeros(65, dtype=torch.long)
+    x[64] = 1e3
+    sums = [ghost.clipped_sum(usual(model(x[:n]), y[:n]), clip) for n in (64, 65)]
+    moved = torch.cat([(sums[1][name] - sums[0][name]).flatten() for name in ghost.parameters])
+    assert moved.norm() > 3 * clip
+
+
+def test_losses_that_mix_once_weights_are_no_longer_zero_are_refused_in_a_later_step():
+    torch.manual_seed(1)
+    model = nn.Linear(4, 2)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    with pytest.raises(ConfigError, match="loss of one record depends on other records"):
+        step_of(model, lambda said, y: usual(said, y) + said[:, 0] * said[:, 1].mean())
+
+
+def test_a_model_that_keeps_something_of_its_rows_is_refused():
+    class Keeping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.kept = nn.Linear(4, 2), 0.0
+
+        def forward(self, x):
+            found = self.layer(x + self.kept)
+            self.kept = float(x.detach().mean())
+            return found
+
+    with pytest.raises(ConfigError, match="equal calls of the model answer differently"):
+        refuse_mixing(Keeping(), (torch.randn(8, 4),), {}, records=8)
+
+
+class Attending(nn.Module):
+    """Rows that attend to their own tokens under a mask that all share; scores of all tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.q, self.out = nn.Embedding(9, 8), nn.Linear(8, 8), nn.Linear(8, 9)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, ids, mask, *, places):
+        x = self.table(ids) + places
+        q = self.q(x)
+        x = F.scaled_dot_product_attention(q, x, x, attn_mask=mask)
+        return {"scores": self.out(self.drop(x)).flatten(0, 1), "last": [x[:, -1]]}
+
+
+@pytest.mark.parametrize("records", [2, 6, 7])
+def test_honest_models_with_dropout_masks_and_answers_of_any_form_pass(records):
+    torch.manual_seed(2)
+    model, ids = Attending(), torch.arange(records * 6).reshape(records, 6) % 9
+    mask = torch.zeros(6, 6).masked_fill(torch.ones(6, 6).triu(1) > 0, -torch.inf)
+    given = (ids, mask), {"places": torch.randn(6, 8)[None]}
+    weights = scrambled(dict(model.named_parameters()))
+    state = torch.get_rng_state()
+    for some in (None, weights):
+        refuse_mixing(model, *given, records=records, weights=some)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not any(layer._forward_pre_hooks for layer in model.modules())
+
+
+def test_honest_models_under_autocast_and_compiled_ones_pass():
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.Flatten(), nn.Linear(288, 2))
+    ghost = Ghost(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        losses = usual(model(torch.randn(64, 3, 8, 8)), torch.arange(64) % 2)
+    ghost.clipped_sum(losses, 1.0)
+    assert ghost.is_checked
+
+
+@pytest.mark.slow
+def test_a_compiled_model_is_tried_like_any_other():
+    torch.manual_seed(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = torch.compile(Branch(lambda h: h), backend="eager")
+        step_of(model, usual)
+        mixing = torch.compile(Branch(MIXES["centred"]), backend="eager")
+        with pytest.raises(ConfigError, match="depends on"):
+            step_of(mixing, usual)
+
+
+def test_rows_for_a_trial_take_nothing_of_the_real_ones_but_their_kind():
+    model = nn.Sequential(nn.Embedding(7, 3), nn.Linear(3, 2))
+    ids = public_rows(model, torch.full((3, 5), 6), records=16)
+    assert ids.shape == (16, 5)
+    assert set(ids.flatten().tolist()) == set(range(7))
+    same = [public_rows(model, torch.full((3, 5), value), records=4) for value in (0.0, 9.0)]
+    assert torch.equal(*same)
+    assert len({tuple(row) for row in same[0].tolist()}) == 4
