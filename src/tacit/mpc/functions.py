@@ -5,13 +5,16 @@ never wrap. Errors are those of `sealed` with 16 fraction bits, measured by the 
 a protocol that has a function as a kernel of its own is exact up to rounding.
 """
 
+from collections.abc import Callable
 from math import floor, log, log2, sqrt
 from typing import TypeVar
 
 from torch import Tensor
 
+from tacit.mpc.additive2.curves import exponent_bits, is_wide_range
 from tacit.mpc.functions_largest import largest
 from tacit.mpc.primitives import Primitives
+from tacit.mpc.products import Elementwise
 from tacit.mpc.share import HEADROOM_BITS
 
 V = TypeVar("V")
@@ -40,11 +43,10 @@ def reciprocal(ops: Primitives[V], x: V) -> V:
     Error from 0.1 on: below 0.2 % of the result plus 2e-4. Below the range it stays near the
     value at 2^-8. Cost under sealed: 13 rounds, or 4 for a few values.
     """
-    if not ops.has("exponents") or ops.is_few(x):
+    if not ops.has("exponents") or ops.is_few("reciprocal", x):
         return ops.elementwise("reciprocal", x)
-    x = ops.normalise_scale(x)
-    scale = ops.exponents(x, (lambda k: 2.0**-k,))
-    return ops.mul(ops.normalised("reciprocal", ops.mul(x, scale)), scale)
+    near, scale = _near_and_far(ops, "reciprocal", x, None)
+    return ops.multiply(Elementwise(), ops.normalise_scale(near), scale)
 
 
 def rsqrt(ops: Primitives[V], x: V) -> V:
@@ -53,12 +55,10 @@ def rsqrt(ops: Primitives[V], x: V) -> V:
     Error from 0.1 on: below 0.2 % of the result plus 2e-4. Below the range it stays near the
     value at 2^-8. Cost under sealed: 13 rounds, or 4 for a few values.
     """
-    if not ops.has("exponents") or ops.is_few(x):
+    if not ops.has("exponents") or ops.is_few("rsqrt", x):
         return ops.elementwise("rsqrt", x)
-    x = ops.normalise_scale(x)
-    both = ops.exponents(x, (lambda k: 2.0**-k, lambda k: 2.0 ** (-k / 2)))
-    scale, root = ops.part(both, 0), ops.part(both, 1)
-    return ops.mul(ops.normalised("rsqrt", ops.mul(x, scale)), root)
+    near, root = _near_and_far(ops, "rsqrt", x, lambda k: 2.0 ** (-k / 2))
+    return ops.multiply(Elementwise(), ops.normalise_scale(near), root)
 
 
 def logarithm(ops: Primitives[V], x: V) -> V:
@@ -67,17 +67,47 @@ def logarithm(ops: Primitives[V], x: V) -> V:
     Error from 0.1 on: below 0.2 % of the result plus 2e-4. Below the range it stays near the
     value at 2^-8. Cost under sealed: 11 rounds, or 4 for a few values.
     """
-    if not ops.has("exponents") or ops.is_few(x):
+    if not ops.has("exponents") or ops.is_few("log", x):
         return ops.elementwise("log", x)
-    x = ops.normalise_scale(x)
-    both = ops.exponents(x, (lambda k: 2.0**-k, lambda k: k * log(2.0)))
-    scale, offset = ops.part(both, 0), ops.part(both, 1)
-    near = ops.normalised("log", ops.mul(x, scale))
+    near, offset = _near_and_far(ops, "log", x, lambda k: k * log(2.0))
     # Many fraction bits leave no room to add the exponent to the digits of a polynomial.
     digits, whole = ops.number(near, "adding"), ops.number(offset, "adding")
     lifted = whole.largest << max(0, digits.frac_bits - whole.frac_bits)
     fits = lifted + digits.largest < 1 << HEADROOM_BITS
     return ops.add(near if fits else ops.normalise_scale(near), offset)
+
+
+def _near_and_far(
+    ops: Primitives[V], name: str, x: V, far: Callable[[int], float] | None
+) -> tuple[V, V]:
+    """Give a function of x·2^-k, which lies between 1 and 2, and ``far`` (2^-k) of the exponent k.
+
+    The second has the fraction bits of `exponent_bits`, and is to be multiplied as it is.
+    """
+    x = ops.normalise_scale(x)
+    is_wide = is_wide_range(ops.frac_bits, ops.number(x, name).bound)
+    if far is None and not is_wide:
+        scale = other = ops.exponents(x, (_to_one,))
+    else:
+        both = ops.exponents(x, (_to_one, far or _to_one))
+        scale, other = ops.part(both, 0), ops.part(both, 1)
+    near = ops.multiply(Elementwise(), x, scale, bound=2.0 if is_wide else None)
+    return ops.normalised(name, near), other
+
+
+def _to_one(exponent: int) -> float:
+    return 2.0**-exponent
+
+
+def _times_inverse(ops: Primitives[V], x: V, inverse: V, *, largest: float, bound: float) -> V:
+    """Multiply by the inverse root of numbers up to ``largest``; the product is within ``bound``.
+
+    The inverse of large numbers keeps more digits than usual: what it has few of shows.
+    """
+    if not is_wide_range(ops.frac_bits, largest):
+        return ops.mul(x, inverse)
+    inverse = ops.truncated(inverse, frac_bits=exponent_bits(ops.frac_bits, largest))
+    return ops.multiply(Elementwise(), ops.normalise_scale(x), inverse, bound=bound)
 
 
 def softmax(ops: Primitives[V], x: V, *, dim: int) -> V:
@@ -143,16 +173,13 @@ def _normalised(ops: Primitives[V], rows: V, eps: float) -> V:
     # then has room in the word and need not be truncated one by one.
     factor = 2 ** max(0, floor(log2(ENLARGED / ops.number(rows, "normalising").bound)))
     mean = ops.scale(ops.total(ops.square(rows), dim=-1), factor**2 / shape[-1])
-    inverse = rsqrt(ops, ops.shift(mean, eps * factor**2))
-    normal = ops.mul(rows, ops.reshape(inverse, (*shape[:-1], 1)))
-    return _stated(ops, ops.scale(normal, factor), rows, factor)
-
-
-def _stated(ops: Primitives[V], normal: V, rows: V, factor: int) -> V:
-    """Bound normalised rows by √n, and by what the error of the inverse root can add to it."""
-    spec = ops.number(rows, "normalising")
-    off = 2.0**-12 * factor * spec.bound
-    return ops.restate(normal, bound=1.01 * sqrt(spec.shape[-1]) + off)
+    mean = ops.normalise_scale(ops.shift(mean, eps * factor**2))
+    inverse = ops.reshape(rsqrt(ops, mean), (*shape[:-1], 1))
+    # At most √n, and what the error of the inverse root can add to it.
+    bound = 1.01 * sqrt(shape[-1]) + 2.0**-12 * factor * ops.number(rows, "normalising").bound
+    most = ops.number(mean, "normalising").bound
+    normal = _times_inverse(ops, rows, inverse, largest=most, bound=bound / factor)
+    return ops.restate(ops.scale(normal, factor), bound=bound)
 
 
 def rsqrt_below(ops: Primitives[V], x: V) -> V:
@@ -173,11 +200,14 @@ def rsqrt_below(ops: Primitives[V], x: V) -> V:
 def square_root(ops: Primitives[V], x: V) -> V:
     """Give √x for x of at least 2^-8, less below, and 0 of negative numbers.
 
-    Error: below 0.2 % of the result. Cost: that of relu, of `rsqrt` and of a product.
+    Error: below 0.4 % of the result. Cost: that of relu, of `rsqrt` and of a product.
     """
     if not ops.has("exponents"):
         return ops.elementwise("sqrt", x)
-    return ops.mul(ops.relu(x), rsqrt(ops, x))
+    x = ops.normalise_scale(x)
+    most = ops.number(x, "taking a root").bound
+    inverse = rsqrt(ops, x)
+    return _times_inverse(ops, ops.relu(x), inverse, largest=most, bound=1.01 * sqrt(most) + 1)
 
 
 def divide(ops: Primitives[V], x: V, y: V) -> V:

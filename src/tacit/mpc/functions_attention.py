@@ -76,7 +76,7 @@ def attention_mixed(
         return mix(ops, attention(ops, scores, seen, watch), values())
     exps = _exps(ops, scores, seen, watch)
     total = ops.sum(exps, dim=-1)
-    if not ops.is_few(total) or _is_many(ops, scores):
+    if not ops.is_few("reciprocal", total) or _is_many(ops, scores):
         return mix(ops, _shares(ops, exps), values())
     wait = ops.begin_rescaling("reciprocal", total)
     # While it is compared and selected, exps are truncated and opened, and mix the values.
@@ -109,7 +109,7 @@ def _exps(ops: RescalingVerbs[V], scores: V, seen: Tensor | Told, watch: Watch[V
 def _shares(ops: RescalingVerbs[V], exps: V) -> V:
     """Divide by the sum of each row."""
     total = ops.sum(exps, dim=-1)
-    if ops.is_few(total):
+    if ops.is_few("reciprocal", total):
         inverse = ops.elementwise_rescaling("reciprocal", total)
     else:
         inverse = reciprocal(ops, total)

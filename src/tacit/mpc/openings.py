@@ -316,10 +316,13 @@ class MaskedOpenings(ABC, Generic[V]):
             if name is not None and phase == "offline":
                 self.keep_opening(name, opening)
 
-    def multiply(self, product: Product, x: V, y: V) -> V:
-        """Multiply two secrets as they are, opening under masks what has not been opened yet."""
+    def multiply(self, product: Product, x: V, y: V, *, bound: float | None = None) -> V:
+        """Multiply two secrets as they are, opening under masks what has not been opened yet.
+
+        A ``bound`` of the product may be known that is less than its operands say.
+        """
         self._open_missing((x, y), "online")
-        return self.apply(self.make("multiply", product), self._opening(x), self._opening(y))
+        return self.apply(self.make("multiply", product, bound), self._opening(x), self._opening(y))
 
     def _opening(self, value: V, key: Hashable = "opening") -> V:
         if self.is_opening(value):

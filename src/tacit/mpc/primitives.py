@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit.mpc import shapes
 from tacit.mpc.additive2.curves import CUT_FOR_MANY
 from tacit.mpc.additive2.fused import truncated_spec
-from tacit.mpc.additive2.logspaced import FEW
+from tacit.mpc.additive2.logspaced import FEW, has_curve
 from tacit.mpc.additive2.public import Public, Told
 from tacit.mpc.interpreter import Interpreter, of_family
 from tacit.mpc.pieces import Pieces
@@ -217,11 +217,10 @@ class Primitives(Interpreter[V], ABC):
         """Multiply matrices of whole numbers; nothing is to be rescaled."""
         return self.multiply(MatMul(), self.ready(x), self.ready(y))
 
-    def is_few(self, x: V) -> bool:
-        """Tell whether rounds cost more here than comparisons do."""
-        spec = self.number(x, "counting")
-        # The pieces of a wide range are too many, and the plan would take minutes to make.
-        return spec.elements <= FEW and spec.bound <= 2.0**16
+    def is_few(self, name: str, x: V) -> bool:
+        """Tell whether rounds cost more here than the comparisons of a function with a pole do."""
+        spec = self.number(x, name)
+        return spec.elements <= FEW and has_curve(name, self.frac_bits, spec.bound)
 
     @of_family("activations")
     def elementwise(self, name: str, x: V) -> V:

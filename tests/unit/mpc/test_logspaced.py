@@ -3,8 +3,10 @@ from math import log
 import pytest
 import torch
 
-from harness import ALICE, simulate
-from tacit.mpc.additive2.logspaced import FEW, decline_curve
+from harness import ALICE, BOB, CAROL, simulate
+from tacit.errors import RangeError
+from tacit.mpc import Roles, find_protocol, make_plan
+from tacit.mpc.additive2.logspaced import FEW, decline_curve, has_curve
 
 OFF = {"rsqrt": 2e-5, "reciprocal": 6e-5, "log": 6e-5}
 PLAIN = {"rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "log": torch.log}
@@ -37,3 +39,21 @@ def test_pieces_grow_with_the_argument():
     widths = torch.tensor(curve.breaks).diff()
     assert widths[-1] > 20 * widths[0]
     assert len(curve.breaks) < 330
+
+
+@pytest.mark.parametrize("frac_bits", [8, 12, 16, 20, 24])
+@pytest.mark.parametrize("name", PLAIN)
+def test_pieces_that_would_be_too_many_are_refused_and_another_way_is_taken(name, frac_bits):
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(2,), bound=2.0**16)
+        ops.open(getattr(ops, name)(x), to=(ALICE,), what="f(x)", why="test")
+
+    roles = Roles(ALICE, BOB, CAROL)
+    plan = make_plan(program, find_protocol("sealed"), roles, frac_bits=frac_bits)
+    is_direct = has_curve(name, frac_bits, 2.0**16)
+    assert (plan.cost.online_rounds <= 6) is is_direct
+    if is_direct:
+        assert len(decline_curve(name, frac_bits, 2.0**16).breaks) <= 2048
+    else:
+        with pytest.raises(RangeError, match="more than 2048 pieces"):
+            decline_curve(name, frac_bits, 2.0**16)

@@ -15,7 +15,7 @@ import numpy as np
 from tacit.errors import RangeError
 from tacit.mpc.additive2.oneblock import WIDEST_BITS as ONE_BLOCK_BITS
 from tacit.mpc.additive2.piecewise import Curve
-from tacit.mpc.elementwise import ELEMENTWISE
+from tacit.mpc.elementwise import ELEMENTWISE, SMALLEST
 from tacit.mpc.share import HEADROOM_BITS
 
 Function = Callable[[float], float]
@@ -291,20 +291,43 @@ def powers_of_two(
 ) -> tuple[Curve, ...]:
     """Make step functions of the binary exponent k of x, 2^k <= x < 2^(k+1).
 
+    Below the least k they stay at its value, but for the first where the bound is wide: that is
+    zero, as a large negative number times 2^-k would leave the word.
+
     Args:
-        frac_bits: of the input and of the values.
+        frac_bits: of the input.
         bound: of the input.
         exponents: each gives the value of one curve for an exponent k.
     """
-    lowest, highest = -(frac_bits // 2), ceil(log2(max(bound, 2.0)))
-    steps = range(lowest, highest)
-    breaks = tuple(round(2.0 ** (k + frac_bits)) for k in steps[1:])
+    steps = range(max(round(log2(SMALLEST)), -frac_bits), ceil(log2(max(bound, 2.0))))
+    value_bits = exponent_bits(frac_bits, bound)
+    is_wide = is_wide_range(frac_bits, bound)
+    breaks = tuple(round(2.0 ** (k + frac_bits)) for k in (steps if is_wide else steps[1:]))
     curves = []
-    for value in exponents:
+    for number, value in enumerate(exponents):
         values = [value(k) for k in steps]
-        pieces = tuple((round(v * 2**frac_bits),) for v in values)
-        curves.append(Curve(breaks, pieces, frac_bits, max(abs(v) for v in values)))
+        if is_wide:
+            values.insert(0, values[0] if number else 0.0)
+        pieces = tuple((round(v * 2**value_bits),) for v in values)
+        curves.append(Curve(breaks, pieces, value_bits, max(abs(v) for v in values)))
     return tuple(curves)
+
+
+def exponent_bits(frac_bits: int, bound: float) -> int:
+    """Say how many fraction bits functions of an exponent get: as usual, or more for large numbers.
+
+    2^-k is exact with them, and 2^(-k/2) right to one part in 2^13.
+    """
+    if not is_wide_range(frac_bits, bound):
+        return frac_bits
+    highest = ceil(log2(max(bound, 2.0)))
+    return max(frac_bits, highest - 1, ceil(highest / 2) + 12)
+
+
+def is_wide_range(frac_bits: int, bound: float) -> bool:
+    """Tell whether 2^-k has too few fraction bits up to a bound, or its product too little room."""
+    highest = ceil(log2(max(bound, 2.0)))
+    return highest > frac_bits or highest + 2 * frac_bits - log2(SMALLEST) > HEADROOM_BITS - 1
 
 
 @cache

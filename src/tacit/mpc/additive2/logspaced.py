@@ -10,6 +10,7 @@ from functools import cache
 from itertools import pairwise
 from math import ceil, floor, log, log2
 
+from tacit.errors import RangeError
 from tacit.mpc.additive2.curves import interpolate
 from tacit.mpc.additive2.piecewise import Curve
 from tacit.mpc.elementwise import ELEMENTWISE, SMALLEST
@@ -17,6 +18,9 @@ from tacit.mpc.share import HEADROOM_BITS
 
 FEW = 512
 """Up to so many numbers are computed this way."""
+_WIDEST = 2.0**16
+_MOST_PIECES = 2048
+"""More would cost more than the rounds they save, and take minutes to find."""
 
 _SHRINK = 0.99
 _SPARE = 32
@@ -74,6 +78,15 @@ def decline_curve(name: str, frac_bits: int, bound: float, gain: float = 1.0) ->
 
 
 @cache
+def has_curve(name: str, frac_bits: int, bound: float) -> bool:
+    """Tell whether the pieces of a function are not too many."""
+    try:
+        return bound <= _WIDEST and bool(decline_curve(name, frac_bits, bound).breaks)
+    except RangeError:
+        return False
+
+
+@cache
 def _decline_curve(name: str, frac_bits: int, bound: float, gain: float) -> Curve:
     decline = DECLINES[name]
 
@@ -81,7 +94,8 @@ def _decline_curve(name: str, frac_bits: int, bound: float, gain: float) -> Curv
         return gain * decline.function(x)
 
     largest = ELEMENTWISE[name].largest(bound)
-    value_bits = min(3 * frac_bits, HEADROOM_BITS - 3 - ceil(log2(largest)))
+    # Fewer bits would show in the coefficients of large arguments, and pieces would be many.
+    value_bits = min(max(3 * frac_bits, 48), HEADROOM_BITS - 3 - ceil(log2(largest)))
     edges, degrees, width = [SMALLEST], [], bound
     while edges[-1] < bound:
         # A piece is rarely more than twice as wide as the one before: no need to look there.
@@ -92,6 +106,11 @@ def _decline_curve(name: str, frac_bits: int, bound: float, gain: float) -> Curv
         )
         edges.append(edges[-1] + width)
         degrees.append(degree)
+        if len(degrees) > _MOST_PIECES:
+            raise RangeError(
+                f"{name} of numbers up to {bound:g} with {frac_bits} fraction bits takes more than "
+                f"{_MOST_PIECES} pieces; lower the bounds of the inputs, or use 16 fraction bits"
+            )
     pieces: list[tuple[int, ...]] = [(round(function(SMALLEST) * 2**value_bits),)]
     for (low, high), degree in zip(pairwise(edges), degrees, strict=True):
         start = low - (high - low) / _SPARE
