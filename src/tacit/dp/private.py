@@ -1,7 +1,9 @@
 """`make_private`: DP-SGD for any torch model, optimiser and loader."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
 from typing import Any, final
 
 import torch
@@ -12,15 +14,22 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from tacit.dp.additive import add_gaussian, grid_sensitivity
 from tacit.dp.calibrate import Target, least_noise
 from tacit.dp.check import delta_among, positive
+from tacit.dp.codec import event_from_record, event_to_record
 from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Relation, Repeated
 from tacit.dp.ghost import Ghost
 from tacit.dp.ledger import Ledger, epsilon
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
 from tacit.notebook import Rows, Shown
 from tacit.result import Claim
 from tacit.ring import Prg
 
 _ACCOUNTANT = "fourier"  # our own: needs no extra
+_ASSUMPTIONS = (
+    "the number of records is public",
+    "steps are counted from make_private on, and with a state that was loaded those before: what "
+    "else was done with these records is not in this ε",
+)
+_TAKEN = "private_steps"  # in every group of the optimizer, whose state it goes with
 
 Cut = Callable[[list[int]], list[list[int]]]
 """Cuts the numbers of the records of a batch into parts, each of which fits the model at once."""
@@ -50,6 +59,9 @@ def make_private(
                 private.step(F.cross_entropy(model(x), y, reduction="none"))
         print(private.claim)
 
+    A training that goes on after a break does so by ``private.state_dict()``, saved with the
+    model's, and ``load_state_dict`` on what `make_private` returns for the same settings.
+
     Guarantee: for adding or removing one record, towards whoever sees the model after any number of
     steps, (ε, δ) as ``private.claim`` says; the number of records is taken as public. The code runs
     with its owner: against somebody who changes it there is no claim.
@@ -72,8 +84,10 @@ def make_private(
             policy marks of either, where everything else is public.
 
     Raises:
-        ConfigError: the model has layers without per-record gradients, or ε cannot be met.
+        ConfigError: the model has layers without per-record gradients, ε cannot be met, or several
+            processes train together.
     """
+    _refuse_group()
     records, rate = _sizes(loader)
     delta_among(delta, records, relation.unit.split()[-1])
     if relation.neighbours != "add-remove":
@@ -233,18 +247,99 @@ class Private(Shown):
         self._relation = relation
         self._sum: dict[str, Tensor] = {}
         self._is_stepping = False
+        self._versions: list[int] = []
+        self._begun = [_print_of(loader.prg)]
         loader.on_empty = self._finish_empty
         optimizer.register_step_pre_hook(self._refuse_others)
 
     @property
     def claim(self) -> Claim:
         """What the steps so far have spent, from the ledger."""
-        return epsilon(
+        found = epsilon(
             self.ledger,
             delta=self._delta,
             accountant=_ACCOUNTANT,
             population=self.loader.records,
         )
+        return replace(found, assumptions=(*found.assumptions, *_ASSUMPTIONS))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was spent and what is left, to be saved with model and optimizer.
+
+        Numbers and strings alone; no key, and nothing of a batch that is not complete.
+        """
+        events = [event_to_record(entry.event) for entry in self.ledger.entries]
+        return {
+            "settings": self._settings(),
+            "events": [[event, len([*same])] for event, same in groupby(events)],
+            "steps_left": self.loader.steps_left,
+            "begun": list(self._begun),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state: its steps are in the ledger, and only the rest may be taken.
+
+        The weights are as they are; load the model's and the optimizer's that were saved with it.
+
+        Raises:
+            ConfigError: a step was taken already, the settings are not those of the state, or the
+                generator stands where it stood before.
+            DataError: it is no state.
+        """
+        try:
+            settings, begun = dict(state["settings"]), [str(one) for one in state["begun"]]
+            events = [(event_from_record(event), int(n)) for event, n in state["events"]]
+            left = int(state["steps_left"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                "not a state of a private training: wanted what private.state_dict() returned"
+            ) from error
+        if len(self.ledger):
+            raise ConfigError(
+                "load the state before the first step: what was done since counts, too"
+            )
+        ours = self._settings()
+        other = [
+            f"{k} {settings.get(k)}, now {ours[k]}" for k in ours if settings.get(k) != ours[k]
+        ]
+        total = self.loader.steps_left
+        if not other and left + sum(n for _, n in events) != total:
+            other = [f"{left + sum(n for _, n in events)} steps, now {total}"]
+        if other:
+            raise ConfigError(
+                f"the state was saved under other settings: {'; '.join(other)}; resume with those "
+                "of the first make_private"
+            )
+        if self._begun[0] in begun:
+            raise ConfigError(
+                "prg stands where it stood at an earlier start, and would repeat noise that was "
+                "used; leave it out, or fork it by another name for every start"
+            )
+        for event, count in events:
+            for _ in range(count):
+                self.ledger.record(event)
+        self.loader.steps_left = left
+        self._begun += begun
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Take the weights as they are now for what the next step begins with.
+
+        For weights that something else than `step` has changed and that depend on no record, or
+        on none that is not counted elsewhere: an average, an earlier checkpoint.
+        """
+        self._versions = [p._version for p in self._ghost.parameters.values()]
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "multiplier": float(f"{self.multiplier:.9g}"),  # another machine rounds otherwise
+            "clip": self.clip,
+            "delta": self._delta,
+            "rate": self.loader.rate,
+            "records": self.loader.records,
+            "relation": str(self._relation),
+            "numbers": sum(p.numel() for p in self._ghost.parameters.values()),
+        }
 
     def _shown(self) -> tuple[str, Rows]:
         done, spent = len(self.ledger), "nothing"
@@ -318,9 +413,28 @@ class Private(Shown):
         finally:
             self._is_stepping = False
         self._optimizer.zero_grad(set_to_none=True)
+        for group in self._optimizer.param_groups:
+            group[_TAKEN] = len(self.ledger), self._begun[0]
+        self.adopt()
 
     def _check_others(self) -> None:
-        """Refuse gradients that the optimiser would take and that are not ours."""
+        """Refuse what somebody else did to the optimiser, to its gradients or to the weights."""
+        _refuse_group()
+        for group in self._optimizer.param_groups:
+            done, begun = group.get(_TAKEN, (0, self._begun[0]))
+            if done > len(self.ledger) or begun not in self._begun:
+                raise ConfigError(
+                    f"the optimizer has taken {done} private steps that this training does not "
+                    "count, so that its ε would be too low; load the state that was saved with it, "
+                    "private.load_state_dict(…), or take a new optimizer for other records"
+                )
+        now = [p._version for p in self._ghost.parameters.values()]
+        if self._versions and now != self._versions:
+            raise ConfigError(
+                "weights have changed since the last private step: another optimizer would train "
+                "them without noise; if what changed them depends on no record, say so by "
+                "private.adopt()"
+            )
         ours = {id(parameter) for parameter in self._ghost.parameters.values()}
         held = (p for group in self._optimizer.param_groups for p in group["params"])
         if any(p.grad is not None and id(p) not in ours for p in held):
@@ -336,6 +450,22 @@ class Private(Shown):
                 "this optimizer belongs to a private training: call private.step(losses) in place "
                 "of loss.backward() and optimizer.step()"
             )
+
+
+def _print_of(prg: Prg) -> str:
+    """Return what tells a generator and its place from others, and betrays neither."""
+    return f"{prg.fork('begun with make_private').bytes(16).hex()} at {prg.position}"
+
+
+def _refuse_group() -> None:
+    """Refuse processes that train one model together (DistributedDataParallel)."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return
+    if (size := torch.distributed.get_world_size()) > 1:
+        raise ConfigError(
+            f"this is one of {size} processes of torch.distributed: each would draw batches and "
+            "noise of its own, average nothing, and claim ε for itself alone; train in one process"
+        )
 
 
 def _evenly(size: int) -> Cut:
