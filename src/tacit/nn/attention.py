@@ -41,7 +41,8 @@ def attention(
         k: (batch, groups, keys, width); the heads are cut into that many groups, which share
             their keys and values (grouped-query attention).
         v: (batch, groups, keys, values' width).
-        kept: a public mask (queries, keys); false hides a key from a query.
+        kept: a public mask (queries, keys), or (batch, heads, queries, keys); false hides a key
+            from a query.
         scale: of the products; 1 / √width unless given.
         longest: how large a product of a query and a key can be, before it is scaled, if known.
 
@@ -65,6 +66,8 @@ def attention(
     scores = ops.scale(ops.matmul(stacked, ops.transpose(k, 2, 3)), scale)
     if kept is not None:
         scores = ops.reshape(scores, (batch, groups, -1, queries, keys))
+        if kept.dim() > 2:
+            kept = kept.reshape(batch, groups, -1, queries, keys)
         scores = ops.hide(scores, kept)
         scores = ops.reshape(scores, (batch, groups, -1, keys))
     mixed = ops.mix(ops.softmax(scores, dim=-1), v)

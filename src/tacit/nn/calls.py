@@ -5,9 +5,12 @@ refused when the module is imported.
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.nn import layers, layout, pooling
@@ -125,12 +128,14 @@ def _layer_norm(
     bias: Any = None,
     eps: float = 1e-5,
 ) -> Any:
+    layers.check_normalised(normalized_shape)
     return layers.adjusted(run, run.normed(x, eps=eps, centred=True), weight, bias)
 
 
 def _rms_norm(
     run: Running, x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
+    layers.check_normalised(normalized_shape)
     out = run.normed(x, eps=layers.EPS if eps is None else eps, centred=False)
     return layers.adjusted(run, out, weight)
 
@@ -180,20 +185,31 @@ def _same(run: Running, x: Any, *_: Any, **__: Any) -> Any:
     return x
 
 
+def _to(run: Running, x: Any, *given: Any, dtype: Any = None, **_: Any) -> Any:
+    kinds = [one for one in (dtype, *given) if isinstance(one, torch.dtype)]
+    if any(not one.is_floating_point for one in kinds):
+        raise InputError(f"wanted a type of floating-point numbers, got {kinds[0]}, which rounds")
+    return x
+
+
 def _dims(run: Running, x: Any, dim: Any) -> list[int]:
     """Return dimensions as a falling list, so that removing one does not move the others."""
     rank = len(run.ops.shape(x))
-    chosen = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
-    return sorted((one % rank for one in chosen), reverse=True)
+    chosen = [dim] if isinstance(dim, int) else dim or range(rank)
+    return sorted({one % rank for one in chosen}, reverse=True) if rank else []
 
 
-def _sum(run: Running, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def _reduced(run: Running, verb: str, x: Any, dim: Any, keepdim: bool) -> Any:
     shape, dims = run.ops.shape(x), _dims(run, x, dim)
     for one in dims:
-        x = run.ops.sum(x, dim=one)
+        x = getattr(run.ops, verb)(x, dim=one)
     if not keepdim:
         return x
     return run.ops.reshape(x, tuple(1 if at in dims else side for at, side in enumerate(shape)))
+
+
+def _sum(run: Running, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return _reduced(run, "sum", x, dim, keepdim)
 
 
 def _mean(run: Running, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
@@ -202,11 +218,16 @@ def _mean(run: Running, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _extreme(verb: str) -> Call:
-    def apply(run: Running, x: Any, dim: int, keepdim: bool = False) -> Any:
-        out = getattr(run.ops, verb)(run.capped(x), dim=dim)
-        return layout.unsqueeze(run, out, dim % len(run.ops.shape(x))) if keepdim else out
+    def apply(run: Running, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        return _reduced(run, verb, run.capped(x), dim, keepdim)
 
     return apply
+
+
+def _argmax(run: Running, x: Any, dim: int, keepdim: bool = False) -> Any:
+    if not run.ops.shape(x):
+        raise InputError("wanted rows, of which one element is the largest, got a number")
+    return _reduced(run, "argmax", run.capped(x), dim, keepdim)
 
 
 def _sdpa(
@@ -220,12 +241,39 @@ def _sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    queries, keys = run.ops.shape(query)[2], run.ops.shape(key)[2]
-    kept = mask_of(attn_mask, is_causal, queries, keys)
-    q, k, v = (run.capped(one) for one in (query, key, value))
+    *lead, queries, _ = run.ops.shape(query)  # (…, heads, tokens, width), or fewer
+    kept = _kept(attn_mask, is_causal, (*lead, queries, run.ops.shape(key)[-2]))
+    q, k, v = (run.capped(_of_four(run, one)) for one in (query, key, value))
     most = run.length(q) * run.length(k) if run.has_bounds else None
     out = attention(run.ops, q, k, v, kept=kept, scale=scale, longest=most)
-    return run.follows(out, v, factor=mixing(keys))
+    out = run.follows(out, v, factor=mixing(run.ops.shape(k)[2]))
+    return out if len(lead) == 2 else layout.reshape(run, out, *lead, queries, -1)
+
+
+def _of_four(run: Running, x: Any) -> Any:
+    *lead, tokens, width = run.ops.shape(x)
+    return x if len(lead) == 2 else layout.reshape(run, x, *_batch(lead), tokens, width)
+
+
+def _batch(lead: Sequence[int]) -> tuple[int, int]:
+    """Return batch and heads: the last dimension before the tokens, if it is not the only one."""
+    return (prod(lead[:-1]), lead[-1]) if len(lead) > 1 else (prod(lead), 1)
+
+
+def _kept(mask: Any, is_causal: bool, shape: tuple[int, ...]) -> Tensor | None:
+    """Return which keys a query may see: (queries, keys), or with batch and heads before them.
+
+    True keeps, other than in `torch.nn.MultiheadAttention`, and causal counts from the beginning.
+    """
+    *lead, queries, keys = shape
+    if mask is None:
+        return torch.ones(queries, keys, dtype=torch.bool).tril() if is_causal else None
+    if isinstance(mask, Constant) and mask.values.dtype == torch.bool:
+        mask = Constant(~mask.values)
+    kept = mask_of(mask)
+    if kept.dim() <= 2 or prod(kept.shape[:-2]) == 1:
+        return kept.reshape(kept.shape[-2:]).expand(queries, keys)
+    return kept.expand(shape).reshape(*_batch(lead), queries, keys)
 
 
 CALLS: dict[str, Call] = {
@@ -237,7 +285,7 @@ CALLS: dict[str, Call] = {
     "add": _add,
     "amax": _extreme("max"),
     "amin": _extreme("min"),
-    "argmax": _extreme("argmax"),
+    "argmax": _argmax,
     "avg_pool1d": pooling.avg_pool(1),
     "avg_pool2d": pooling.avg_pool(2),
     "batch_norm": _batch_norm,
@@ -306,7 +354,7 @@ CALLS: dict[str, Call] = {
     "sub": _sub,
     "sum": _sum,
     "tanh": _function("tanh"),
-    "to": _same,
+    "to": _to,
     "transpose": layout.transpose,
     "truediv": _div,
     "unflatten": layers.unflatten,
@@ -318,7 +366,23 @@ CALLS: dict[str, Call] = {
 
 SHAPES: dict[str, Call] = {
     name: getattr(operator, name)
-    for name in ("add", "floordiv", "getitem", "mod", "mul", "neg", "sub", "truediv")
+    for name in (
+        "add",
+        "floordiv",
+        "getitem",
+        "iadd",
+        "ifloordiv",
+        "imul",
+        "ipow",
+        "isub",
+        "itruediv",
+        "mod",
+        "mul",
+        "neg",
+        "pow",
+        "sub",
+        "truediv",
+    )
 }
 """Operators that are computed at once where they meet only numbers, as in ``x.shape[0] * 2``."""
 

@@ -12,18 +12,24 @@ from tacit.nn.layers import layer_norm, relu, shrunk
 from tacit.nn.running import Constant, Running
 
 
-def mask_of(mask: Any, is_causal: bool, queries: int, keys: int) -> Tensor | None:
-    """Turn torch's masks (true or -inf hides) into ours (true keeps)."""
-    if mask is None:
-        return causal_mask(queries, keys) if is_causal else None
+def mask_of(mask: Any) -> Tensor:
+    """Turn torch's masks (true or -inf hides) into ours (true keeps).
+
+    Raises:
+        InputError: it is computed, has other numbers, or hides all keys from a query.
+    """
     if not isinstance(mask, Constant):
         raise InputError("wanted a mask that is a constant of the model, got a computed one")
     values = mask.values
     if values.dtype == torch.bool:
-        return ~values
-    if not bool(((values == 0) | torch.isneginf(values)).all()):
+        kept = ~values
+    elif bool(((values == 0) | torch.isneginf(values)).all()):
+        kept = values == 0
+    else:
         raise InputError("wanted a mask of zeros and -inf, got other numbers")
-    return values == 0
+    if not bool(kept.any(dim=-1).all()):
+        raise InputError("a query that may see no key has no answer; let it see one, e.g. its own")
+    return kept
 
 
 def multihead(
@@ -51,7 +57,11 @@ def multihead(
     whole[:2] = map(run.capped, whole[:2])
     most = run.length(whole[0]) * run.length(whole[1]) if run.has_bounds else None
     q, k, v = (split_heads(ops, one, layer.num_heads) for one in whole)
-    kept = mask_of(attn_mask, is_causal and attn_mask is None, ops.shape(q)[2], ops.shape(k)[2])
+    kept = None if attn_mask is None else mask_of(attn_mask)
+    if kept is not None and kept.dim() == 3:  # (batch · heads, queries, keys)
+        kept = kept.reshape(-1, layer.num_heads, *kept.shape[1:])
+    if is_causal and kept is None:
+        kept = causal_mask(ops.shape(q)[2], ops.shape(k)[2])
     # The scale of the products is part of the queries' weights since they were imported.
     mixed = merge_heads(ops, attention(ops, q, k, v, kept=kept, scale=1.0, longest=most))
     # Every head averages rows of its own.

@@ -18,6 +18,8 @@ from torch import Tensor, fx, nn
 from tacit.errors import InputError, RangeError
 from tacit.nn.calls import CALLS, SHAPES, TAKES_CONSTANTS
 from tacit.nn.folding import fold_weights, gains_of, lengths_of, unfold_weights
+from tacit.nn.inplace import follow
+from tacit.nn.nodes import arguments, call_name, place
 from tacit.nn.ops import Ops
 from tacit.nn.running import Constant, Running, is_tensor
 from tacit.nn.table import LAYERS, check_call, check_options
@@ -26,7 +28,7 @@ from tacit.nn.tracing import TRACING, Tracer
 T = TypeVar("T")
 _SILENT = frozenset({"getattr", "getitem", "size"})
 _STEPS = frozenset({"argmax"})
-_UNTRACEABLE = (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, AttributeError)
+_UNTRACEABLE = (fx.proxy.TraceError, TypeError, ValueError, RuntimeError, AttributeError, NameError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +111,9 @@ class Imported:
         if node.op == "call_module":
             layer = self.layers[str(node.target)]
             return layer.num_embeddings if isinstance(layer, nn.Embedding) else None
-        if _call_name(node) in ("getattr", "size"):
+        if call_name(node) in ("getattr", "size"):
             return 0
-        table = node.args[1] if _call_name(node) == "embedding" and len(node.args) > 1 else None
+        table = node.args[1] if call_name(node) == "embedding" and len(node.args) > 1 else None
         if not isinstance(table, fx.Node) or table.op != "get_attr":
             return None
         return len(self.weights[str(table.target).replace(".", "/")])
@@ -123,8 +125,8 @@ class Imported:
             InputError: names it and its place.
         """
         for node in self.graph.nodes:
-            if node.op.startswith("call") and _call_name(node) in _STEPS:
-                raise InputError(f"{_place(node)} has no gradient, so nothing can be trained by it")
+            if node.op.startswith("call") and call_name(node) in _STEPS:
+                raise InputError(f"{place(node)} has no gradient, so nothing can be trained by it")
 
     def steps(self) -> list[tuple[str, ...]]:
         """List what is done, in order: the place, the layer or function; no value is shown."""
@@ -132,8 +134,8 @@ class Imported:
         for node in self.graph.nodes:
             if node.op == "call_module":
                 found.append((str(node.target) or "the module", str(self.layers[str(node.target)])))
-            elif node.op.startswith("call") and _call_name(node) not in _SILENT:
-                found.append((node.name, _call_name(node)))
+            elif node.op.startswith("call") and call_name(node) not in _SILENT:
+                found.append((node.name, call_name(node)))
         return found
 
     def _answer(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
@@ -144,18 +146,18 @@ class Imported:
     def _step(self, run: Running, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         if node.op == "get_attr":
             return self._attribute(run, str(node.target))
-        args, named = fx.map_arg(_arguments(node), lambda one: values[one])
+        args, named = fx.map_arg(arguments(node), lambda one: values[one])
         try:
             return self._apply(run, node, args, named)
         except InputError as error:
-            raise type(error)(f"{_place(node)}: {error}") from error
+            raise type(error)(f"{place(node)}: {error}") from error
 
     def _apply(self, run: Running, node: fx.Node, args: Any, named: Any) -> Any:
         if node.op == "call_module":
             name = str(node.target)
             layer = self.layers[name]
             return LAYERS[type(layer)](run, name, layer, *args, **named)
-        name = _call_name(node)
+        name = call_name(node)
         parts: list[Any] = []
         fx.node.map_aggregate((args, named), parts.append)
         secret = next((one for one in parts if is_tensor(one)), None)
@@ -189,6 +191,7 @@ def import_module(module: nn.Module) -> Imported:
     _check_inputs(graph)
     for node in graph.nodes:
         _check(node, layers)
+    follow(graph, layers, frozenset(_state(module)))
     weights, constants = _parameters(module, graph)
     trained = _trained(module, layers, weights)
     gains = gains_of(layers, fold_weights(layers, weights))
@@ -201,7 +204,7 @@ def import_module(module: nn.Module) -> Imported:
 
 def _has_norm(graph: fx.Graph, layers: Mapping[str, nn.Module]) -> bool:
     """Tell whether rows are normalised somewhere: their lengths are known from there on."""
-    calls = {_call_name(node) for node in graph.nodes if node.op == "call_function"}
+    calls = {call_name(node) for node in graph.nodes if node.op == "call_function"}
     is_layer = any(isinstance(one, nn.LayerNorm | nn.RMSNorm) for one in layers.values())
     return is_layer or bool(calls & {"layer_norm", "rms_norm"})
 
@@ -258,6 +261,19 @@ def _single(module: nn.Module) -> fx.Graph:
 
 
 def _traced(module: nn.Module) -> fx.Graph:
+    state = _state(module)
+    before = {name: one._version for name, one in state.items() if not one.is_inference()}
+    graph = _try_to_trace(module)
+    for name, version in before.items():
+        if state[name]._version != version:
+            raise InputError(
+                f"the module changes {name!r}, its own, when it is called: its next answer would "
+                "be another; work on a copy (clone)"
+            )
+    return graph
+
+
+def _try_to_trace(module: nn.Module) -> fx.Graph:
     with TRACING:
         for is_last in (False, True):
             tracer = Tracer()
@@ -280,6 +296,10 @@ def _check_inputs(graph: fx.Graph) -> None:
         raise InputError(f"wanted a module of one input, got {len(inputs)}: {', '.join(inputs)}")
 
 
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    return dict((*module.named_parameters(), *module.named_buffers()))
+
+
 def _parameters(module: nn.Module, graph: fx.Graph) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Part the state of a module into secret weights and public constants.
 
@@ -287,7 +307,7 @@ def _parameters(module: nn.Module, graph: fx.Graph) -> tuple[dict[str, Tensor], 
     them. Whole numbers, truth values and masks of -inf are part of the code.
     """
     weights, constants = {}, {}
-    state = dict((*module.named_parameters(), *module.named_buffers()))
+    state = _state(module)
     for node in graph.nodes:
         if node.op == "get_attr" and str(node.target) not in state:
             state[str(node.target)] = operator.attrgetter(str(node.target))(module)
@@ -316,37 +336,34 @@ def _check(node: fx.Node, layers: Mapping[str, nn.Module]) -> None:
             )
         check_options(name, layer)
         _check_call(node, LAYERS[type(layer)], 3)
-    elif _call_name(node) in CALLS:
-        given = _check_call(node, CALLS[_call_name(node)], 1)
-        check_call(_place(node), _call_name(node), given)
-    elif _call_name(node) not in SHAPES:
+    elif call_name(node) in CALLS:
+        given = _check_call(node, CALLS[call_name(node)], 1)
+        check_call(place(node), call_name(node), given)
+    elif call_name(node) not in SHAPES:
         raise InputError(
-            f"{_place(node)} is not supported; supported are {', '.join(sorted(CALLS))}"
+            f"{place(node)} is not supported; supported are {', '.join(sorted(CALLS))}"
         )
 
 
 def _check_call(node: fx.Node, handler: Callable[..., Any], before: int) -> dict[str, Any]:
     """Refuse options that a handler does not have, and return what it is given."""
-    args, named = _arguments(node)
+    args, named = arguments(node)
     try:
         return inspect.signature(handler).bind(*(None,) * before, *args, **named).arguments
     except TypeError as error:
-        raise InputError(f"{_place(node)} is used in a way not supported: {error}") from error
-
-
-def _arguments(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what a node is given, with the input, whatever torch calls it, in the first place."""
-    named = dict(node.kwargs)
-    for word in ("input", "tensors", "self"):
-        if word in named and not node.args:
-            return (named.pop(word),), named
-    return node.args, named
+        raise InputError(f"{place(node)} is used in a way not supported: {error}") from error
 
 
 def _computed(node: fx.Node, args: Any, named: Any) -> Any:
     """Let torch compute with the constants of a model alone."""
-    if CALLS.get(_call_name(node)) is CALLS["to"]:
-        return args[0]  # where a tensor is and how exact it is does not matter
+    if call_name(node) in ("contiguous", "detach", "dropout", "float", "to"):
+        # Where a tensor is and how exact it is does not matter, but whole numbers do.
+        kinds = [one for one in (*args[1:], *named.values()) if isinstance(one, torch.dtype)]
+        kinds += [torch.float] if call_name(node) == "float" else []
+        value = args[0].values
+        for kind in kinds:
+            value = value.to(torch.float64 if kind.is_floating_point else kind)
+        return Constant(value)
     # Copies, so that what changes a tensor in place does not change the model.
     args, named = fx.node.map_aggregate(
         (args, named), lambda one: one.values.clone() if isinstance(one, Constant) else one
@@ -358,18 +375,3 @@ def _computed(node: fx.Node, args: Any, named: Any) -> Any:
     if isinstance(out, tuple | list):
         return type(out)(Constant(one) if isinstance(one, Tensor) else one for one in out)
     return Constant(out) if isinstance(out, Tensor) else out
-
-
-def _call_name(node: fx.Node) -> str:
-    if node.op == "call_function":
-        return str(getattr(node.target, "__name__", node.target)).strip("_")
-    return str(node.target).strip("_")
-
-
-def _place(node: fx.Node) -> str:
-    """Say what a node is and in which module it stands."""
-    if node.op == "call_module":
-        return f"layer {node.target!s}" if str(node.target) else "the module"
-    stack = list(node.meta.get("nn_module_stack", {}))
-    where = f"in module {stack[-1]!r}" if stack else "in the module itself"
-    return f"operation {_call_name(node)!r} ({where}, as {node.name!r})"

@@ -58,6 +58,16 @@ def group_norm(run: Running, name: str, layer: nn.GroupNorm, x: Any) -> Any:
     )
 
 
+def check_normalised(shape: Any, place: str = "") -> None:
+    """Refuse a norm over more than the last dimension.
+
+    Raises:
+        InputError: names the shape.
+    """
+    if len(shape) != 1:
+        raise InputError(f"{place}wanted the last dimension alone, got {tuple(shape)}")
+
+
 def adjusted(
     run: Running, x: Any, weight: Any, bias: Any = None, *, is_channels: bool = False
 ) -> Any:
@@ -169,7 +179,8 @@ def flatten_layer(run: Running, name: str, layer: nn.Flatten, x: Any) -> Any:
 def flatten(run: Running, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     """Join neighbouring dimensions."""
     shape = run.ops.shape(x)
-    first, last = start_dim % len(shape), end_dim % len(shape)
+    rank = max(len(shape), 1)  # a number becomes a row of one
+    first, last = start_dim % rank, end_dim % rank
     return run.ops.reshape(x, (*shape[:first], -1, *shape[last + 1 :]))
 
 

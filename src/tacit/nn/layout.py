@@ -15,7 +15,7 @@ def reshape(run: Running, x: Any, *shape: Any) -> Any:
     wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
     out = run.ops.reshape(x, tuple(wanted))
     # Parts of a row are not longer than the row; n of them together √n times at most.
-    was, now = run.ops.shape(x)[-1], run.ops.shape(out)[-1]
+    was, now = ((run.ops.shape(one) or (1,))[-1] or 1 for one in (x, out))  # also of a number
     whole = was % now == 0 or now % was == 0
     return run.follows(out, x, factor=sqrt(max(now / was, 1.0))) if whole else out
 
@@ -47,13 +47,14 @@ def unsqueeze(run: Running, x: Any, dim: int) -> Any:
     return run.ops.reshape(x, (*shape[:at], 1, *shape[at:]))
 
 
-def squeeze(run: Running, x: Any, dim: int | None = None) -> Any:
-    """Leave a dimension of one element out, or all of them."""
+def squeeze(run: Running, x: Any, dim: int | Sequence[int] | None = None) -> Any:
+    """Leave dimensions of one element out: those named, or all of them."""
     shape = run.ops.shape(x)
-    if dim is None:
-        return run.ops.reshape(x, [side for side in shape if side != 1])
-    at = dim % len(shape)
-    return run.ops.reshape(x, shape[:at] + shape[at + 1 :]) if shape[at] == 1 else x
+    named = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
+    gone = {
+        at for at in (one % max(len(shape), 1) for one in named) if shape[at:] and shape[at] == 1
+    }
+    return run.ops.reshape(x, [side for at, side in enumerate(shape) if at not in gone])
 
 
 def expand(run: Running, x: Any, *sizes: Any) -> Any:

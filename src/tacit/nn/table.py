@@ -100,8 +100,8 @@ def check_options(name: str, layer: nn.Module) -> None:
     wanted = OPTIONS.get(type(layer), {})
     given = {option: getattr(layer, option) for option in wanted if hasattr(layer, option)}
     _check_values(f"layer {name!r}", wanted, given)
-    if isinstance(layer, nn.LayerNorm | nn.RMSNorm) and len(layer.normalized_shape) != 1:
-        raise InputError(f"layer {name!r}: wanted the last dimension alone, got {layer}")
+    if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+        layers.check_normalised(layer.normalized_shape, f"layer {name!r}: ")
     if isinstance(layer, BatchNorm) and layer.running_mean is None:
         raise InputError(f"layer {name!r}: wanted running statistics, got {layer}")
     for part, inner in layer.named_children():
@@ -111,9 +111,9 @@ def check_options(name: str, layer: nn.Module) -> None:
 def check_call(place: str, name: str, given: Mapping[str, Any]) -> None:
     """Refuse the options of supported functions that we do not have."""
     _check_values(place, CALL_OPTIONS.get(name, {}), given)
-    if name in ("layer_norm", "rms_norm") and len(given["normalized_shape"]) != 1:
-        shape = tuple(given["normalized_shape"])
-        raise InputError(f"{place}: wanted the last dimension alone, got {shape}")
+    shape = given.get("normalized_shape")
+    if isinstance(shape, tuple | list):  # else it is computed of an input's shape
+        layers.check_normalised(shape, f"{place}: ")
 
 
 def _check_values(place: str, wanted: Mapping[str, Any], given: Mapping[str, Any]) -> None:

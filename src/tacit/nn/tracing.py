@@ -1,5 +1,6 @@
 """What torch has once for all threads, each of which may be a party: tracer and generator."""
 
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,12 +25,44 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
+class _Noted(fx.Proxy):
+    """Notes changes in place as what they are; torch's own takes ``x += 1`` for ``x = x + 1``."""
+
+    def _changed(self, operator_: Callable[..., Any], *given: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operator_, (self, *given), {})
+
+    def __iadd__(self, other: Any) -> Any:
+        return self._changed(operator.iadd, other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._changed(operator.isub, other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self._changed(operator.imul, other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._changed(operator.itruediv, other)
+
+    def __ifloordiv__(self, other: Any) -> Any:
+        return self._changed(operator.ifloordiv, other)
+
+    def __ipow__(self, other: Any) -> Any:
+        return self._changed(operator.ipow, other)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._changed(operator.setitem, index, value)
+
+
 class Tracer(fx.Tracer):
     """Traces what its own thread calls; other threads run their modules as ever."""
 
     def __init__(self) -> None:
         super().__init__()
         self._thread = threading.get_ident()
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """Put a note in the place of a value."""
+        return _Noted(node, self)
 
     def call_module(
         self,

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tacit.errors import InputError
 from tacit.nn import TorchOps, import_module
 from tacit.nn.calls import CALLS
-from tacit.nn.imported import _call_name
+from tacit.nn.nodes import call_name
 from tacit.nn.table import LAYERS
 
 ROWS, SERIES, IMAGES = (3, 4), (2, 4, 9), (2, 4, 6, 8)
@@ -409,7 +409,7 @@ def test_every_layer_and_every_function_has_a_form_here():
                 if node.op == "call_module":
                     seen.add(type(model.layers[str(node.target)]))
                 elif node.op.startswith("call"):
-                    seen.add(_call_name(node))
+                    seen.add(call_name(node))
     assert not set(LAYERS) - seen
     assert not set(CALLS) - seen
 
