@@ -92,7 +92,9 @@ def make_contexts(count):
 
 
 def train_on(grid, policy, rounds=1, *, timeout_s=0.3):
-    carrier = FlowerCarrier(grid, policy, named_arrays(MODEL), timeout_s=timeout_s)
+    carrier = FlowerCarrier(
+        grid, policy, named_arrays(MODEL), timeout_s=timeout_s, start_s=timeout_s
+    )
     carrier.meet()
     return run_rounds(
         carrier,

@@ -37,6 +37,7 @@ except ImportError as error:
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.05
 _FIRST_WAIT_S = 0.1
+START_S = 300.0
 
 
 @final
@@ -48,6 +49,8 @@ class FlowerCarrier:
         spec: what the run holds to.
         arrays: turns flat weights into the record that the apps expect.
         timeout_s: how long a stage waits; whoever is silent then has dropped out.
+        start_s: how long nodes have to come, and each to answer for the first time: Flower makes
+            an environment and starts processes there, which is no part of a round.
     """
 
     def __init__(
@@ -57,10 +60,12 @@ class FlowerCarrier:
         arrays: Callable[[Flat], ArrayRecord],
         *,
         timeout_s: float = 60.0,
+        start_s: float = START_S,
     ) -> None:
         check_spec(spec)
         self._grid, self._spec, self._arrays = grid, spec, arrays
-        self._timeout_s = timeout_s
+        self._timeout_s, self._start_s = timeout_s, start_s
+        self._called: set[int] = set()
         self._shaper: Shaper | None = None
         self._nodes: dict[int, int] = {}
         self._greeted: set[int] = set()
@@ -75,7 +80,7 @@ class FlowerCarrier:
             PartyError: not enough nodes came, or another helper than the job pins.
         """
         wanted = self._spec.clients + (self._spec.aggregator in HELPERS)
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + self._start_s
         while len(nodes := sorted(self._grid.get_node_ids())) < wanted:
             if time.monotonic() > deadline:
                 raise PartyError("server", f"{len(nodes)} nodes came, the job wants {wanted}")
@@ -93,7 +98,7 @@ class FlowerCarrier:
         name = HELPERS.get(self._spec.aggregator)
         if name is None or self._helper in nodes:
             return self._helper
-        roles = dict(self._ask({node: {"role": HELLO} for node in nodes}, None))
+        roles = dict(self._call(nodes))
         found = [node for node in nodes if roles.get(node, {}).get("is-helper")]
         if not found:
             raise PartyError(name, f"no node has the role of the {name}")
@@ -118,11 +123,17 @@ class FlowerCarrier:
         One without the mod would send what it learned as it is: it is left out, as if silent.
         """
         unknown = [node for node in self._nodes.values() if node not in self._greeted]
-        for node, said in self._ask({node: {"role": HELLO} for node in unknown}, None):
+        for node, said in self._call(unknown):
             if said.get("is-helper") is False:
                 self._greeted.add(node)
         for node in set(unknown) - self._greeted:
             _LOG.warning("node %d does not answer as the mod does: nothing is sent to it", node)
+
+    def _call(self, nodes: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Ask nodes who they are; those who were not called before are given time to start."""
+        wait_s = self._timeout_s if self._called.issuperset(nodes) else self._start_s
+        self._called.update(nodes)
+        return self._ask({node: {"role": HELLO} for node in nodes}, None, wait_s)
 
     def carry(self, weights: Tensor, config: RoundConfig, meter: Meter) -> Aggregate:
         """Run a round over the nodes."""
@@ -153,7 +164,7 @@ class FlowerCarrier:
                 if self._nodes.get(index) in self._greeted
             }
             index_of = {node: index for index, node in self._nodes.items()}
-            for node, said in self._ask(asked, arrays):
+            for node, said in self._ask(asked, arrays, self._timeout_s):
                 yield index_of[node], _said(said)
 
         for index in range(config.clients):
@@ -162,7 +173,7 @@ class FlowerCarrier:
         return replace(found, mean=self._shaper.finish(found.mean, outlook))
 
     def _ask(
-        self, asked: dict[int, dict[str, Any]], arrays: ArrayRecord | None
+        self, asked: dict[int, dict[str, Any]], arrays: ArrayRecord | None, wait_s: float
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Send, and yield answers as they come, so that none waits in memory."""
         messages = [
@@ -170,7 +181,7 @@ class FlowerCarrier:
             for node, said in asked.items()
         ]
         waiting = set(self._grid.push_messages(messages))
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + wait_s
         is_over = False
         while waiting and not is_over:
             is_over = time.monotonic() > deadline  # and then a last look: what is there counts

@@ -38,6 +38,13 @@ except ImportError as error:
 RECORD, ARRAYS, STATE, TRAIN = "tacit", "arrays", "tacit-state", "train"
 HELLO, CLIENT, HELP = "hello", "client", "help"
 
+_LEGACY = "recorddict_to_fitins"
+"""Where Flower's adapter of old clients fails: it looks for records that are no longer sent."""
+_NO_LEGACY = (
+    "its app is a Client or NumPyClient of Flower's old interface, which gets other messages: "
+    "write its fit as a function under @app.train() of ClientApp(mods=[client_mod(spec)])"
+)
+
 App = Callable[[Message, Context], Message]
 _LOG = logging.getLogger(__name__)
 
@@ -253,6 +260,9 @@ def _call(app: App, message: Message, context: Context) -> tuple[Flat, int]:
     except Exception as error:  # an app is anyone's code, and Flower sends what it raises
         where = "".join(traceback.format_tb(error.__traceback__))
         _LOG.error("the app failed with %s:\n%s", type(error).__name__, where)
+        names = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+    if _LEGACY in names:
+        raise PartyError("client", _NO_LEGACY)
     raise PartyError("client", "its app failed; the log of its node says where")
 
 

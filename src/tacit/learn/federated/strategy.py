@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from tacit.dp import Ledger
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated.arrays import arrays_like, flat_arrays
-from tacit.learn.federated.carrier import FlowerCarrier
+from tacit.learn.federated.carrier import START_S, FlowerCarrier
 from tacit.learn.federated.config import round_config
 from tacit.learn.federated.contract import Aggregate, Meter, VoidRound
 from tacit.learn.federated.node import ARRAYS
@@ -63,17 +63,27 @@ class PrivateStrategy(Strategy):
         strategy: FedAvg, FedAvgM, FedAdam, FedAdagrad, FedYogi or FedProx.
         spec: what the nodes hold to; a round is for as many nodes as it has clients.
         timeout_s: how long a stage of a round waits; whoever is silent then has dropped out.
+        start_s: how long a node has to answer for the first time, as its app is still starting.
 
     Raises:
         ConfigError: they do not go together; says what would.
     """
 
-    def __init__(self, strategy: FedAvg, spec: FederatedSpec, *, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        strategy: FedAvg,
+        spec: FederatedSpec,
+        *,
+        timeout_s: float = 60.0,
+        start_s: float = START_S,
+    ) -> None:
         _check(strategy, spec)
-        self._inner, self._spec, self._timeout_s = strategy, spec, timeout_s
+        self._inner, self._spec = strategy, spec
+        self._timeout_s, self._start_s = timeout_s, start_s
         self._carrier: FlowerCarrier | None = None
         self._found: tuple[ArrayRecord, Aggregate] | None = None
         self._begun = 0
+        self._void = ""
         self.ledger = Ledger()
         self.claim: Claim | None = None
 
@@ -91,16 +101,25 @@ class PrivateStrategy(Strategy):
 
         Raises:
             ConfigError: more rounds than the spec plans, or a config for evaluation on nodes.
+            PartyError: no round gave a result; says why the last one did not.
         """
         self._check_rounds(self._begun + num_rounds)
         if evaluate_config is not None:
             raise ConfigError(_NO_EVALUATION)
         self._carrier = FlowerCarrier(
-            grid, self._spec, arrays_like(initial_arrays), timeout_s=self._timeout_s
+            grid,
+            self._spec,
+            arrays_like(initial_arrays),
+            timeout_s=self._timeout_s,
+            start_s=self._start_s,
         )
-        return super().start(
+        self._void = ""
+        result = super().start(
             grid, initial_arrays, num_rounds, timeout, train_config, None, evaluate_fn
         )
+        if num_rounds and not result.train_metrics_clientapp:  # of a round that was not void
+            raise PartyError("server", f"none of {num_rounds} rounds gave a model; {self._void}")
+        return result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -128,6 +147,8 @@ class PrivateStrategy(Strategy):
             self._found = arrays, self._carrier.carry(torch.from_numpy(flat), derived, meter)
         except VoidRound as error:
             _LOG.warning("round %d is void: %s", server_round, error)
+            said = dict.fromkeys(map(str, (error, *meter.refused)))
+            self._void = f"the last was void: {'; '.join(said)}"
         for refused in meter.refused:
             _LOG.warning("round %d: %s", server_round, refused)
         # By node: a node sits in another place whenever others are chosen.

@@ -153,7 +153,7 @@ def run(aggregator, change=lambda content: None, *, verified=False, is_named=Fal
     weights, config = flatten(MODEL), ConfigRecord({"rate": 0.1})
     make = named_arrays(MODEL)
     grid.true = RecordDict({"arrays": make(weights.numpy()), "config": config})
-    carrier = FlowerCarrier(grid, policy, make, timeout_s=0.3)
+    carrier = FlowerCarrier(grid, policy, make, timeout_s=0.3, start_s=0.3)
     carrier.find_helper(grid.get_node_ids())
     carrier.seat(grid.get_node_ids()[:CLIENTS], {"config": config})
     sent = Message(grid.true, dst_node_id=VICTIM, message_type="train")

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     FedAdam,
@@ -23,7 +24,7 @@ from flwr.serverapp.strategy import (
 )
 
 from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, PartyError
 from tacit.learn.federated.arrays import flat_arrays, named_arrays
 from tacit.learn.federated.flower import PrivateStrategy, client_mod
 
@@ -113,7 +114,7 @@ def test_silence_does_not_hide_behind_another_place():
     grid = Nodes(make_app(policy), make_contexts(5))
     chosen = [[100, 101, 102, 103], [101, 102, 103, 104]]
     strategy = FedAvg(**SETTINGS)
-    private = PrivateStrategy(strategy, policy, timeout_s=0.3)
+    private = PrivateStrategy(strategy, policy, timeout_s=0.3, start_s=0.3)
 
     def choose(number, arrays, config, _):
         grid.silent = {100} if number == 1 else {104}
@@ -127,12 +128,55 @@ def test_silence_does_not_hide_behind_another_place():
 
 
 def test_a_void_round_leaves_the_model_as_it_was():
-    policy = make_policy(rounds=1)
+    policy = make_policy(rounds=2)
     grid = Nodes(make_app(policy), make_contexts(4), silent={100, 101})
-    private = PrivateStrategy(FedAvg(**SETTINGS), policy, timeout_s=0.1)
-    result = private.start(grid, FIRST, num_rounds=1)
-    assert not result.train_metrics_clientapp
-    assert not result.arrays
+    private = PrivateStrategy(FedAvg(**SETTINGS), policy, timeout_s=0.1, start_s=0.1)
+
+    def wake(number, arrays):
+        grid.silent = set() if number else {100, 101}
+
+    result = private.start(grid, FIRST, num_rounds=2, evaluate_fn=wake)
+    assert list(result.train_metrics_clientapp) == [2]
+    assert np.allclose(flat_arrays(result.arrays), 0.25, atol=1e-4)  # of one round, not of two
+
+
+def test_a_run_without_any_round_ends_with_the_reason_and_not_as_finished():
+    policy = make_policy(rounds=2)
+    grid = Nodes(make_app(policy), make_contexts(4), silent={100, 101})
+    private = PrivateStrategy(FedAvg(**SETTINGS), policy, timeout_s=0.1, start_s=0.1)
+    with pytest.raises(PartyError, match="none of 2 rounds gave a model; the last was void"):
+        private.start(grid, FIRST, num_rounds=2)
+
+
+class Old(NumPyClient):
+    def fit(self, parameters, config):
+        return parameters, 3, {}
+
+
+def test_a_client_of_the_old_interface_is_named_as_that():
+    policy = make_policy()
+    app = ClientApp(lambda context: Old().to_client(), mods=[client_mod(policy)])
+    with pytest.raises(PartyError, match=r"old interface.*write its fit .* under @app\.train"):
+        start(FedAvg(**SETTINGS), policy, app=app)
+
+
+class Slow(Nodes):
+    """Nodes that are asked for their first answer ten times before it is there."""
+
+    def __init__(self, app, contexts):
+        super().__init__(app, contexts)
+        self.looks = 0
+
+    def pull_messages(self, identities):
+        self.looks += 1
+        return super().pull_messages(identities) if self.looks > 10 else []
+
+
+def test_the_time_of_a_stage_begins_once_nodes_have_started():
+    policy = make_policy()
+    private = PrivateStrategy(FedAvg(**SETTINGS), policy, timeout_s=0.05)
+    result = private.start(Slow(make_app(policy), make_contexts(4)), FIRST, num_rounds=1)
+    assert result.train_metrics_clientapp[1]["clients"] == 4
 
 
 @pytest.mark.parametrize("kind", [FedMedian, FedTrimmedAvg, Krum, MultiKrum, QFedAvg])
