@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
+from scipy.stats import binom, norm, rankdata
 
 from tacit.audit.estimators import CONFIDENCE, clopper_pearson
 from tacit.errors import DataError
@@ -89,13 +89,26 @@ def tpr_at(
 ) -> tuple[float, float, float]:
     """Return the share of positives found at a false-positive rate of at most `rate`.
 
-    The interval is Clopper–Pearson's for the positives; the threshold is taken as given.
+    The interval is for the share at the threshold whose true rate that is. It holds for any scores
+    and sizes, as both halves of what is unknown are bounded: between which negatives that threshold
+    lies (a binomial count), and the share of positives beyond those (Clopper–Pearson).
     """
     false, true = roc(ranking)
     best = float(true[false <= rate].max())
-    count = len(ranking.positives)
-    low, high = clopper_pearson(round(best * count), count, confidence=confidence)
-    return best, low, high
+    negatives, positives = -np.sort(-ranking.negatives), np.sort(ranking.positives)
+    n, m = len(negatives), len(positives)
+    tail = (1 - confidence) / 4  # of each of the four bounds
+
+    def beyond(alarms: int) -> int:
+        """Count the positives above that many-th negative: fewer negatives than that are."""
+        return m - int(np.searchsorted(positives, negatives[alarms - 1], side="right"))
+
+    fewest = int(binom.ppf(tail, n, rate))  # fewer above the true threshold: at most `tail`
+    most = int(binom.isf(tail, n, rate)) + 1  # as many, or more: at most `tail`
+    surely = beyond(fewest) if fewest > 0 else 0
+    at_most = beyond(most) if most <= n else m
+    low = clopper_pearson(surely, m, confidence=1 - 2 * tail)[0]
+    return best, low, clopper_pearson(at_most, m, confidence=1 - 2 * tail)[1]
 
 
 def advantage(ranking: Ranking, *, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
