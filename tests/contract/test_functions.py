@@ -68,6 +68,35 @@ EXACT = {
     ),
     "sort": (lambda ops, x: ops.sort(x)[0], lambda x: x.sort(-1, descending=True)[0], (3, 7), 0),
     "top": (lambda ops, x: ops.top(x, count=2)[0], lambda x: x.topk(2)[0], (3, 9), 0),
+    "public numbers beside whole ones": (
+        lambda ops, x: ops.concatenate(
+            (
+                ops.shift(ops.sign(x), 0.5),
+                ops.shift(ops.argmax_one_hot(x, dim=1), 0.4),
+                ops.shift(ops.indicate(x), -0.25),
+                ops.shift(ops.equal(x, x), 2.5),
+                ops.fill(ops.sign(x), torch.eye(4).bool(), 0.5),
+                ops.clamp(ops.sign(x), 0.3, 0.3),
+                ops.offset(ops.sign(x), torch.full((4,), 0.5)),
+                ops.fill(ops.scale(ops.indicate(x), 4.0), torch.eye(4).bool(), 1.0),
+            ),
+            dim=0,
+        ),
+        lambda x: torch.cat(
+            (
+                x.sign() + 0.5,
+                functional.one_hot(x.argmax(1), 4) + 0.4,
+                (x >= 0).double() - 0.25,
+                torch.full_like(x, 3.5),
+                torch.where(torch.eye(4).bool(), x.sign(), 0.5),
+                torch.full_like(x, 0.3),
+                x.sign() + 0.5,
+                torch.where(torch.eye(4).bool(), 4.0 * (x >= 0).double(), 1.0),
+            )
+        ),
+        (4, 4),
+        0.5,
+    ),
     "max pool": (
         lambda ops, x: ops.max_pool2d(x, size=(3, 3), stride=(2, 2), padding=(1, 1)),
         lambda x: functional.max_pool2d(x, 3, 2, 1),

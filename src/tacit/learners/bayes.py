@@ -1,7 +1,7 @@
 """Naive Bayes for numbers and for categories."""
 
 from functools import partial
-from math import log, pi
+from math import ceil, log, pi
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ class GaussianNB(Classifier):
             "y": data.load_labels(walker),
         }
         walker.run(_moments, uses=uses, gives=name, smoothing=self.var_smoothing)
-        uses = {one: f"{name}{one}" for one in ("theta", "var", "class_prior")}
+        uses = {one: f"{name}{one}" for one in (*self.results, "present")}
         walker.run(_normal_form, uses=uses, gives=name)
 
     def _scores(self, walker: Walker, data: Table, name: str) -> None:
@@ -61,7 +61,7 @@ class GaussianNB(Classifier):
             "x": data.load(walker),
             "squares": data.load(walker, "squares", torch.square, bound=data.bound**2),
         }
-        uses |= {one: f"{name}/{one}" for one in ("linear", "quadratic", "constant")}
+        uses |= {one: f"{name}/{one}" for one in ("linear", "quadratic", "constant", "present")}
         walker.run(_normal_scores, uses=uses, gives=f"{name}/")
 
 
@@ -82,10 +82,12 @@ def _moments(ops: Any, values: Values, *, smoothing: float) -> Values:
     least = LEAST_VARIANCE + smoothing * bound**2
     var = ops.shift(ops.relu(ops.shift(spread, -least)), least)
     prior = fixed(ops, ops.scale(counts, 1 / rows))
+    present = ops.indicate(ops.shift(counts, -1.0))
     return {
         "theta": theta,
         "var": ops.restate(fixed(ops, var), bound=1.2 * bound**2 + least),
         "class_prior": ops.restate(ops.reshape(prior, (-1,)), bound=1.01),
+        "present": present,
     }
 
 
@@ -93,11 +95,11 @@ def _normal_form(ops: Any, values: Values) -> Values:
     """Bring the log-likelihood to x²·q + x·l + c: two products per question are left."""
     theta, var = values["theta"], values["var"]
     inverted = ops.restate(inverse(ops, var), bound=1.1 / LEAST_VARIANCE)
+    inverted = ops.gate(values["present"], inverted)
     linear = fixed(ops, ops.mul(theta, inverted))
     quadratic = fixed(ops, ops.scale(inverted, -0.5))
     fit = fixed(ops, ops.sum(fixed(ops, ops.mul(theta, linear)), dim=1))
     width = fixed(ops, ops.sum(fixed(ops, ops.log(var)), dim=1))
-    # A class without rows has a prior of 0, whose logarithm stays near that of 2^-8.
     prior = fixed(ops, ops.log(values["class_prior"]))
     half_sums = fixed(ops, ops.scale(ops.add(fit, width), -0.5))
     constant = ops.shift(ops.add(prior, half_sums), -0.5 * ops.shape(theta)[1] * log(2 * pi))
@@ -110,7 +112,17 @@ def _normal_scores(ops: Any, values: Values) -> Values:
     bits = excess_bits(ops, both, weights, terms=ops.shape(both)[1])
     weights, constant = (reduced(ops, one, bits) for one in (weights, values["constant"]))
     products = fixed(ops, ops.matmul(both, ops.transpose(weights, 0, 1)))
-    return {"scores": ops.add(products, ops.reshape(constant, (1, -1)))}
+    return {"scores": _of_present(ops, ops.add(products, ops.reshape(constant, (1, -1))), values)}
+
+
+def _of_present(ops: Any, scores: Any, values: Values) -> Any:
+    """Put the scores of classes without rows below all others.
+
+    The logarithm of their prior, 0, would stay near that of 2^-8.
+    """
+    beyond = ceil(2 * ops.number(scores, "comparing").bound + 1)
+    below = ops.scale(ops.shift(values["present"], -1.0), float(beyond))
+    return ops.add(scores, ops.reshape(below, (1, -1)))
 
 
 class CategoricalNB(Classifier):
@@ -152,7 +164,7 @@ class CategoricalNB(Classifier):
 
     def _scores(self, walker: Walker, data: Table, name: str) -> None:
         uses = {"hot": self._hot(walker, data)}
-        uses |= {one: f"{name}/{one}" for one in self.results}
+        uses |= {one: f"{name}/{one}" for one in (*self.results, "present")}
         walker.run(_category_scores, uses=uses, gives=f"{name}/")
 
     def _hot(self, walker: Walker, data: Table) -> str:
@@ -172,17 +184,22 @@ def _counts(ops: Any, values: Values, *, alpha: float, categories: int) -> Value
     rows = ops.shape(hot)[0]
     across = ops.transpose(y, 0, 1)
     classes = ops.reshape(ops.sum(across, dim=1), (-1, 1))
+    present = ops.indicate(ops.shift(classes, -1.0))
     found = ops.restate(ops.pick(across, hot), bound=float(rows))
     unit = 2.0 ** -shift_of(rows)
     some = ops.shift(lowered(ops, found, rows), alpha * unit)
     all_ = ops.shift(lowered(ops, classes, rows), alpha * categories * unit)
     probabilities = fixed(ops, ops.sub(fixed(ops, ops.log(some)), fixed(ops, ops.log(all_))))
     prior = fixed(ops, ops.log(fixed(ops, ops.scale(classes, 1 / rows))))
-    return {"feature_log_prob": probabilities, "class_log_prior": ops.reshape(prior, (-1,))}
+    return {
+        "feature_log_prob": probabilities,
+        "class_log_prior": ops.reshape(prior, (-1,)),
+        "present": present,
+    }
 
 
 def _category_scores(ops: Any, values: Values) -> Values:
     table = ops.transpose(values["feature_log_prob"], 0, 1)
     found = ops.pick(values["hot"], table)
     prior = ops.reshape(values["class_log_prior"], (1, -1))
-    return {"scores": fixed(ops, ops.add(found, prior))}
+    return {"scores": _of_present(ops, fixed(ops, ops.add(found, prior)), values)}

@@ -86,7 +86,14 @@ class Primitives(Interpreter[V], ABC):
 
     def shift(self, x: V, amount: float) -> V:
         """Add a public number."""
-        return self.apply(self.make("shift", float(amount)), self.ready(x))
+        return self.apply(self.make("shift", float(amount)), self._fine_enough(x, amount))
+
+    def _fine_enough(self, x: V, number: float) -> V:
+        """Give whole numbers the usual fraction bits, if a public number beside them wants any."""
+        x = self.ready(x)
+        bits = self.number(x, "a public number").frac_bits
+        fits = bits >= self.frac_bits or float(number * 2.0**bits).is_integer()
+        return x if fits else self.normalise_scale(x)
 
     def sum(self, x: V, *, dim: int, bound: float | None = None) -> V:
         """Add up along one dimension, which disappears; a bound of the sum may be known."""
@@ -177,7 +184,7 @@ class Primitives(Interpreter[V], ABC):
     def fill(self, x: V, kept: Tensor, value: float) -> V:
         """Put a public number wherever a public mask is false."""
         public = Public.of(kept.to(torch.float64), frac_bits=0)
-        return self.apply(self.make("fill", public, float(value)), self.ready(x))
+        return self.apply(self.make("fill", public, float(value)), self._fine_enough(x, value))
 
     def dropout(self, x: V, rate: float) -> V:
         """Set elements to zero with a public probability, by a mask of the computing parties."""

@@ -198,7 +198,7 @@ class Fill:
         return replace(x, shape=shape, largest=max(x.largest, abs(self._word(x))))
 
     def _word(self, x: Spec) -> int:
-        return round(self.value * (1 << x.frac_bits))
+        return round(self.value * 2.0**x.frac_bits)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Mask my share; P0 puts the number in."""
