@@ -49,7 +49,7 @@ def start(folder, job):
 def have_checkpoints(folder, *parties):
     """Say whether all parties have written one: alone, a party cannot go on from its own."""
     steps = [
-        {path.name for path in folder.glob(f"out/split-state/*/{name}/step-*.npz")}
+        {path.name for path in folder.glob(f"out/.split-{name}.state/*/step-*.npz")}
         for name in parties
     ]
     return bool(set.intersection(*steps))
@@ -83,7 +83,7 @@ def test_a_killed_split_job_goes_on_where_it_was(tmp_path):
         one["messages"] for one in result["metered"]["traffic"] if one["phase"] == "online"
     )
     assert messages < 2 * steps
-    assert not (tmp_path / "out" / "split-state").exists()
+    assert not list((tmp_path / "out").glob(".split-*.state"))
 
 
 MATCHED = """

@@ -11,12 +11,12 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tacit.errors import InputError
-from tacit.report.disk import read_regular
+from tacit.report.disk import flush_folder, read_regular
 
 RESULT = "result.json"
 REPORT = "report.html"
@@ -67,6 +67,7 @@ def find_aside(out: Path) -> Path | None:
 def staged(out: Path) -> Iterator[Path]:
     """Give a hidden folder to write into; at a good end it becomes ``out``, else it is removed.
 
+    When the block is over, all of it is on the disk: a power cut leaves the new result, or the old.
     The folder can be read by its owner alone: results may hold predictions about people. What a
     killed process left behind on the way to the same ``out`` is removed first.
 
@@ -94,6 +95,21 @@ def staged(out: Path) -> Iterator[Path]:
             for folder in made:
                 with suppress(OSError):  # not empty: somebody else uses it by now
                     folder.rmdir()
+
+
+def state_of(out: Path, party: str) -> Path:
+    """Return where a party of a job keeps what it could go on from: beside the job's result."""
+    out = out.absolute()
+    return out.with_name(f".{out.name}-{party}.state")
+
+
+def discard(checkpoints: Iterable[Path]) -> None:
+    """Remove what is not needed any more, now that the result stands."""
+    for path in checkpoints:
+        shutil.rmtree(path, ignore_errors=True)
+        if path.parent.suffix == ".state":
+            with suppress(OSError):  # there are others in it
+                path.parent.rmdir()
 
 
 def share_name(party: str) -> str:
@@ -138,20 +154,31 @@ def _named(path: Path) -> Iterator[None]:
 
 def _publish(stage: Path, out: Path) -> None:
     """Put the stage in place of the old result, which stays until the new one is there."""
-    if not out.exists():
-        stage.rename(out)
-        return
-    _check_ours(out)
-    aside = find_aside(out)
-    old = aside or stage.with_suffix(".old")
-    out.rename(old)
+    _flush(stage)
+    old = aside = None
+    if out.exists():
+        _check_ours(out)
+        aside = find_aside(out)
+        old = aside or stage.with_suffix(".old")
+        out.rename(old)
     try:
         stage.rename(out)
+        flush_folder(out.parent)
     except OSError:
-        old.rename(out)
+        if old is not None and not out.exists():
+            old.rename(out)
         raise
-    if aside is None:
+    if old is not None and aside is None:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush(stage: Path) -> None:
+    """Wait until the disk has every file of a folder, and their names."""
+    for above, _, names in os.walk(stage):
+        for name in names:
+            with (Path(above) / name).open("rb") as file:
+                os.fsync(file.fileno())
+        flush_folder(Path(above))
 
 
 def _sweep(out: Path) -> None:

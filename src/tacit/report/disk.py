@@ -43,7 +43,7 @@ def write_whole(path: Path, text: str) -> None:
     try:
         _write_durably(neighbour, text)
         os.replace(neighbour, path)
-        _settle_folder(path.parent)
+        flush_folder(path.parent)
     except OSError as error:
         raise InputError(
             f"cannot write {path}: {error.strerror or error}; no partial file was left"
@@ -59,7 +59,8 @@ def _write_durably(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _settle_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -9,6 +9,7 @@ import torch
 
 from harness import Wiretap
 from short_keys import short_key
+from tacit.cli.folder import discard
 from tacit.cli.jobs import fit, fit_cipher, fit_job, fit_matching, fit_resume
 from tacit.cli.jobs.kind import Place
 from tacit.errors import DisagreementError, InputError
@@ -179,8 +180,7 @@ def test_a_fit_that_was_killed_twice_ends_with_the_same_model(kind, tmp_path, mo
     assert resumed == pytest.approx(unbroken, abs=2e-3, rel=1e-4)  # inertia is a sum over rows
     assert same == answers
     for part in parts.values():
-        assert part.settle is not None
-        part.settle()
+        discard(part.checkpoints)
     assert not list(tmp_path.glob(".out-*.state"))
 
 
@@ -208,7 +208,7 @@ def test_a_fit_by_a_cipher_that_was_killed_twice_ends_with_the_same_model(
     metered = merge_costs({name: part.result.metered for name, part in parts.items()})
     assert parts["shop"].result.forecast.cost == without_setup(metered)
     for part in parts.values():
-        part.settle()
+        discard(part.checkpoints)
     assert not list(tmp_path.glob(".out-*.state"))
 
 
@@ -243,7 +243,7 @@ def test_hidden_matches_are_drawn_once_however_often_a_fit_is_killed(tmp_path, m
     for name, words in (("bank", "left over"), ("judge", "how many rows match")):
         assert any(words in leak.what for leak in parts[name].result.leakage)
     for part in parts.values():
-        part.settle()
+        discard(part.checkpoints)
     assert not list(tmp_path.glob(".out-*.state"))
 
 

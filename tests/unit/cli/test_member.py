@@ -98,7 +98,9 @@ def seats(tmp_path):
 def sit(seats):
     with ThreadPoolExecutor(len(seats)) as pool:
         started = {
-            name: pool.submit(member.take_seat, seat, member.Reporter(lambda **_: None))
+            name: pool.submit(
+                member.take_seat, seat, member.Reporter(lambda **_: None), lambda part: None
+            )
             for name, seat in seats.items()
         }
         return {name: one.exception() or one.result() for name, one in started.items()}

@@ -63,7 +63,9 @@ def test_a_split_job_trains_serves_and_attacks_itself(tmp_path):
     lines = clinic.files["predictions.csv"].splitlines()
     assert lines[0] == "row,prediction"
     assert len(lines) == 1 + 45
-    assert not (tmp_path / "out-state").exists()
+    assert {one.checkpoints for one in parts.values()} == {
+        (path,) for path in tmp_path.glob(".out-*.state/*")
+    }
     assert sorted(path.name for path in models_folder(job.out).iterdir()) == [
         "clinic.npz",
         "lab.npz",

@@ -164,7 +164,7 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
         result=result,
         files=_files(job, fitting, data, mine),
         values=None if values is None else torch.from_numpy(np.asarray(values)),
-        settle=state.folder.remove,
+        checkpoints=(state.folder.path,),
     )
 
 

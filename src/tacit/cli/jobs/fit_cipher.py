@@ -84,7 +84,7 @@ def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
         utility=utility,
     )
     values = None if margins is None else torch.from_numpy(_answers(job, margins))
-    return Part(result=result, files=files, values=values, settle=state.folder.remove)
+    return Part(result=result, files=files, values=values, checkpoints=(state.folder.path,))
 
 
 def _owned(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit import __version__
+from tacit.cli.folder import state_of
 from tacit.cli.jobs.config import PartyEntry
 from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.fit_job import FitJob
@@ -140,8 +141,7 @@ def _folder(session: Session, job: FitJob, place: Place) -> StateFolder:
     nowhere = {name: PartyEntry() for name in job.parties}
     binding = hashlib.sha256(job_digest(replace(job, parties=nowhere)))
     binding.update(session.me.encode())
-    path = place.out.absolute()
-    return StateFolder(path.with_name(f".{path.name}-{session.me}.state"), binding.hexdigest())
+    return StateFolder(state_of(place.out, session.me), binding.hexdigest())
 
 
 class FitState:

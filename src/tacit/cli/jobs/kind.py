@@ -47,10 +47,10 @@ class Place:
 class Part:
     """What a party has when its part is done: its view, and files for the result folder.
 
-    The parties and the metered cost of ``result`` are taken anew after the very end. ``settle``
-    is called then, when nothing can go wrong any more: to remove checkpoints, for instance. For a
-    party in Python, ``values`` are its answers, ``weights`` a model that it got, and ``shares``
-    its share of one.
+    The parties and the metered cost of ``result`` are taken anew after the very end. Folders of
+    ``checkpoints`` are removed when the results of all parties stand on their disks: until then a
+    job goes on from them. For a party in Python, ``values`` are its answers, ``weights`` a model
+    that it got, and ``shares`` its share of one.
     """
 
     result: Result
@@ -58,7 +58,7 @@ class Part:
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     shares: Mapping[str, Tensor] = field(default_factory=dict)
     files: Mapping[str, str | bytes] = field(default_factory=dict)
-    settle: Callable[[], None] | None = None
+    checkpoints: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +77,7 @@ class Kind(Generic[J]):
         run: runs the whole job on this machine with an engine of its own, for kinds whose
             parties are not processes of ours; None for all others.
         resumes: whether a run that was stopped goes on, and can be told not to.
+        keeps: says whether the parties of a job keep checkpoints; None where none of them can.
     """
 
     record: type[J]
@@ -87,6 +88,7 @@ class Kind(Generic[J]):
     attack: Callable[[J, Result, Sequence[Path], Progress], Result] | None = None
     run: Callable[[J, Console, Sequence[Path]], Part] | None = None
     resumes: bool = False
+    keeps: Callable[[J], bool] | None = None
 
 
 def of_any(kind: Kind[J]) -> Kind[Job]:

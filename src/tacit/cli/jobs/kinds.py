@@ -55,6 +55,7 @@ def _fit() -> Kind[Job]:
             complete=fit.complete,
             forecast=forecast_fit.forecast_fit,
             resumes=True,
+            keeps=lambda job: True,
         )
     )
 
@@ -95,6 +96,7 @@ def _train() -> Kind[Job]:
             complete=train.complete,
             forecast=forecast.forecast_training,
             resumes=True,
+            keeps=lambda job: job.training.keep,
         )
     )
 
@@ -124,6 +126,7 @@ def _split() -> Kind[Job]:
             take_part=split.take_part,
             attack=split.attack,
             forecast=forecast_split.forecast_split,
+            keeps=lambda job: job.serve is None,
         )
     )
 

@@ -1,9 +1,7 @@
 """Jobs of kind "split": one party's part in training or serving, and the attacks afterwards."""
 
 import hashlib
-import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,7 +80,6 @@ def _own_features(session: Session, job: SplitJob, place: Place) -> Part:
     state = _state_folder(job, session, place, rows)
     done = train_features(session, task, bottom, mine, folder=state)
     _keep(place, session.me, bottom, mine)
-    _forget(state, session)
     is_first = session.me == task.feature_owners[0]
     files = {folder.PREDICTIONS: to_csv(done.classes, mine.test_ids)} if is_first else {}
     what = _done(rows, done.widths, done.start, matched)
@@ -91,6 +88,7 @@ def _own_features(session: Session, job: SplitJob, place: Place) -> Part:
         files=files,
         values=done.classes,
         weights=bottom.state_dict(),
+        checkpoints=(state,),
     )
 
 
@@ -118,11 +116,10 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
     save_weights(models_folder(place.out) / f"{session.me}.npz", top)
     if own is not None:
         _keep(place, f"{session.me}-bottom", *own)
-    _forget(state, session)
     what = _done(rows, done.widths, done.start, matched)
     result = _result(session, job, place, task, what)
     result = replace(result, utility=utility, curves=curves, notes=notes)
-    return Part(result=result, weights=top.state_dict())
+    return Part(result=result, weights=top.state_dict(), checkpoints=(state,))
 
 
 def _attack_seen(
@@ -249,17 +246,8 @@ def _columns_file(models: Path, name: str) -> Path:
 
 
 def _state_folder(job: SplitJob, session: Session, place: Place, rows: Brought) -> Path:
-    """Return where checkpoints are; another task, or other data, gets another folder."""
+    """Return where checkpoints are: another task, or other data, has others."""
     data = replace(job.data, files={})
     what = f"{job.task(rows.classes).digest().hex()} {data} {job.model} {rows.digest().hex()}"
     mark = hashlib.sha256(what.encode()).hexdigest()[:16]
-    return place.out.with_name(f"{place.out.name}-state") / mark / session.me
-
-
-def _forget(state: Path, session: Session) -> None:
-    """Remove our checkpoints once everyone is through: before, another might need them again."""
-    session.agree("trained", hashlib.sha256(b"trained").digest())
-    shutil.rmtree(state, ignore_errors=True)
-    for folder_above in state.parents[:2]:
-        with suppress(OSError):  # another party's are still there
-            folder_above.rmdir()
+    return folder.state_of(place.out, session.me) / mark

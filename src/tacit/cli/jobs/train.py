@@ -90,7 +90,7 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         values=trained.scores,
         weights=_state(job, task, trained),
         shares=trained.shares,
-        settle=state.remove if job.training.keep or place.is_fresh else None,
+        checkpoints=(state.path,) if job.training.keep or place.is_fresh else (),
     )
 
 
@@ -132,8 +132,7 @@ def _state_folder(session: Session, job: TrainJob, place: Place, mine: Rows | No
     binding.update(session.me.encode())
     if mine is not None:
         binding.update(mine.digest())
-    path = place.out.absolute()
-    return StateFolder(path.with_name(f".{path.name}-{session.me}.state"), binding.hexdigest())
+    return StateFolder(folder.state_of(place.out, session.me), binding.hexdigest())
 
 
 def _files(

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from tacit.cli.folder import discard
 from tacit.cli.jobs.given import Given
 from tacit.cli.jobs.kinds import kind_of, load_job
 from tacit.cli.jobs.serve_job import ServeJob, own_identity
@@ -132,6 +133,7 @@ def connect(
         yield party
         if not party.has_run:
             raise ConfigError(f"{me!r} has joined and left without a part: call run() once")
+    discard(party.checkpoints)
 
 
 class _Party:
@@ -142,6 +144,7 @@ class _Party:
         self._session = session
         self._usage = usage
         self.has_run = False
+        self.checkpoints: tuple[Path, ...] = ()
 
     def run(
         self,
@@ -155,7 +158,9 @@ class _Party:
         self.has_run = True
         weights = model.state_dict() if isinstance(model, nn.Module) else model
         given = Given(x=x, y=y, weights=weights)
-        part = do_part(self._session, self._seat, self._usage, given)
+        # Who takes its answers in Python has them: it publishes nothing.
+        part = do_part(self._session, self._seat, self._usage, lambda part: None, given)
+        self.checkpoints = part.checkpoints
         return Answer(
             values=part.values, weights=part.weights, shares=part.shares, result=part.result
         )

@@ -1,5 +1,6 @@
 """``tacit party``: one party of a job, on its own host or as a child of ``tacit run``."""
 
+import hashlib
 import json
 import socket
 import time
@@ -90,12 +91,17 @@ def run_alone(
         shown = stack.enter_context(board(console, {me: job.role(me)}))
         roles = {me: job.role(me)}
         record("start", job=job.job.name, kind=job.job.kind, parties=roles, out=str(target))
-        finished = take_seat(seat, Reporter(lambda **event: _show(shown, me, event), quiet_s=0.0))
+
+        def publish(part: Part) -> None:
+            with folder.staged(target) as stage:
+                write_files(part.files, stage)
+                write_result(job, source, part.result, stage)
+
+        reporter = Reporter(lambda **event: _show(shown, me, event), quiet_s=0.0)
+        finished = take_seat(seat, reporter, publish)
+        folder.discard(finished.checkpoints)
         shown.show(me, "done", 0, 0)
         record_party(me, {"event": "done"})
-    with folder.staged(target) as stage:
-        write_files(finished.files, stage)
-        write_result(job, source, finished.result, stage)
     return finished.result, target
 
 
@@ -110,7 +116,10 @@ def run_child(
     pipe: StatusPipe,
     is_fresh: bool = False,
 ) -> None:
-    """Take part in a job as a child process: report on the pipe, leave the rest to the parent."""
+    """Take part in a job as a child process: report on the pipe, leave the rest to the parent.
+
+    That is to publish the result of all, and then to discard their checkpoints.
+    """
     watch_parent()
     job = load_job(path)
     _check_member(job, me, path)
@@ -125,9 +134,9 @@ def run_child(
             search=data_folders(),
             is_fresh=is_fresh,
         )
-        finished = take_seat(seat, Reporter(pipe.send))
-    write_files(finished.files, stage)
-    pipe.send("done", result=report.to_json(finished.result))
+        finished = take_seat(seat, Reporter(pipe.send), lambda part: write_files(part.files, stage))
+    kept = [str(path) for path in finished.checkpoints]
+    pipe.send("done", result=report.to_json(finished.result), checkpoints=kept)
 
 
 @contextmanager
@@ -153,12 +162,12 @@ def own_seat(
         )
 
 
-def take_seat(seat: Seat, reporter: "Reporter") -> Part:
+def take_seat(seat: Seat, reporter: "Reporter", publish: Callable[[Part], None]) -> Part:
     """Connect, do this party's part, and see everyone come to the end."""
     usage, progress = Usage(), Progress(reporter)
     with met(seat, progress) as session:
         reporter.meter = session.meter
-        return do_part(session, seat, usage)
+        return do_part(session, seat, usage, publish)
 
 
 def met(seat: Seat, progress: Progress) -> AbstractContextManager[Session]:
@@ -174,8 +183,18 @@ def met(seat: Seat, progress: Progress) -> AbstractContextManager[Session]:
     )
 
 
-def do_part(session: Session, seat: Seat, usage: Usage, given: Given = NOTHING) -> Part:
-    """Do this party's part over a session, and see everyone come to the end."""
+def do_part(
+    session: Session,
+    seat: Seat,
+    usage: Usage,
+    publish: Callable[[Part], None],
+    given: Given = NOTHING,
+) -> Part:
+    """Do this party's part over a session, publish it, and see everyone come to the end.
+
+    Where parties keep checkpoints nobody goes on to discard them before everybody has published:
+    who has not, because its disk is full, could not go on alone.
+    """
     job, progress = seat.job, session.progress
     place = Place(
         search=seat.search,
@@ -197,12 +216,14 @@ def do_part(session: Session, seat: Seat, usage: Usage, given: Given = NOTHING) 
         part = replace(part, result=with_worker(part.result, seat.me, outsourcing))
     with progress.stage("finish"):
         session.finish()
-    if part.settle is not None:
-        part.settle()
     # The end itself took time and messages, too.
     claims = (*part.result.claims, *proved)
     result = replace(part.result, parties=(place.report(),), metered=session.cost(), claims=claims)
-    return replace(part, result=result)
+    part = replace(part, result=result)
+    publish(part)
+    if kind_of(job).keeps is not None:
+        session.agree("published", hashlib.sha256(b"published").digest())
+    return part
 
 
 def _enclave_of(seat: Seat) -> SimulatedEnclave | None:

@@ -57,6 +57,8 @@ def run_job(
         with working(console, "putting the result together"):
             result = _join(job, outcomes, stage, console)
             write_result(job, source, result, stage)
+    for outcome in outcomes:
+        folder.discard(map(Path, (outcome.final or {}).get("checkpoints", ())))
     return result, target
 
 
