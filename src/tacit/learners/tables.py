@@ -6,7 +6,6 @@ labels, how large values can be to a quarter of an octave); they are in the leak
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,14 +16,16 @@ from tacit.errors import DataError, DisagreementError
 from tacit.given import to_array
 from tacit.learners.engine import Engine, Values, Walker
 from tacit.nn import quarters_of, size_of
-from tacit.party import Session
-from tacit.result import Leak
+from tacit.party import Fact, Session
 
 Split = Literal["rows", "columns", "both"]
 LARGEST_ROWS = 1 << 24
 LARGEST_COLUMNS = 1 << 16
 LARGEST_CLASSES = 1 << 10
 _FACTS = 6
+PART = Fact(
+    tag="table", count=_FACTS, what="rows, columns, classes and sizes of the part of {owner}"
+)
 _NOTHING = (0,) * _FACTS
 """What an owner announces who has no part of a table."""
 _REAL, _CLASS = 1, 2
@@ -308,27 +309,16 @@ def is_classes(y: Tensor) -> bool:
 def exchange_facts(
     session: Session, holders: Sequence[str], mine: tuple[int, ...] | None
 ) -> tuple[Holding, ...]:
-    """Tell everyone the facts of my part, learn those of others, and write that down."""
+    """Tell everyone the facts of my part, and learn those of others."""
     if mine is None and session.me in holders:
         mine = _NOTHING
     if mine is not None:
-        session.publish("table", mine)
+        session.publish(PART, mine)
     told = {
-        owner: mine
-        if owner == session.me and mine is not None
-        else session.learn(owner, "table", _FACTS)
+        owner: mine if owner == session.me and mine is not None else session.learn(owner, PART)
         for owner in holders
     }
     found = [holding_of(owner, facts) for owner, facts in told.items() if facts != _NOTHING]
-    entry = partial(Leak, why="needed to plan the computation", kind="size", elements=_FACTS)
-    session.ledger.record(
-        *(
-            entry(to=party, what=f"rows, columns, classes and sizes of the part of {owner}")
-            for owner in holders
-            for party in session.parties
-            if party != owner
-        )
-    )
     return alike(found)
 
 

@@ -14,7 +14,7 @@ from tacit.party.enclave import (
     unseal_file,
 )
 from tacit.party.join import Meeting, blame, joined, session_over
-from tacit.party.ledger import Ledger, merge
+from tacit.party.ledger import Fact, Ledger, merge
 from tacit.party.processes import (
     Child,
     Event,
@@ -36,6 +36,7 @@ __all__ = [
     "DurableFile",
     "Enclave",
     "Event",
+    "Fact",
     "Ledger",
     "Listener",
     "Meeting",

@@ -1,8 +1,47 @@
 """The leakage ledger: everything that was shown to a party, to whom and why."""
 
 import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tacit.result import Leak, LeakKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """Public numbers that a party tells others before they begin.
+
+    One source for both ends: a plan lists `leaks`, and `Session.publish` and `Session.learn`, the
+    only way such numbers go, write the same into the ledger.
+
+    Attributes:
+        tag: names the message.
+        count: numbers in it.
+        what: they say, with ``{owner}`` for who tells them; nothing for public coins, and for what
+            is written down with the first use of it.
+        why: they are told.
+        elements: how many things they say, where a message is filled up with zeros.
+    """
+
+    tag: str
+    count: int
+    what: str
+    why: str = "needed to plan the computation"
+    elements: int | None = None
+
+    def leaks(self, owner: str, parties: Iterable[str]) -> tuple[Leak, ...]:
+        """List what these parties learn when the owner, who may be among them, tells it."""
+        elements = self.count if self.elements is None else self.elements
+        what = self.what.replace("{owner}", owner)
+        return tuple(
+            Leak(to=party, what=what, why=self.why, kind="size", elements=elements)
+            for party in parties
+            if what and party != owner
+        )
+
+    def leaks_of_all(self, owners: Iterable[str], parties: Sequence[str]) -> tuple[Leak, ...]:
+        """List what these parties learn when each of the owners tells its own."""
+        return tuple(leak for owner in owners for leak in self.leaks(owner, parties))
 
 
 class Ledger:

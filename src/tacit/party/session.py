@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -14,7 +14,7 @@ from tacit import ring
 from tacit.crypto import derive
 from tacit.errors import DisagreementError, FrameError, PartyError
 from tacit.party.hearsay import as_heard
-from tacit.party.ledger import Ledger
+from tacit.party.ledger import Fact, Ledger
 from tacit.party.progress import Progress
 from tacit.result import Cost, Phase
 from tacit.transport import Frame, Limits, Link, Meter
@@ -90,14 +90,19 @@ class Session:
             )
         return ring.from_bytes(frame.data, frame.dtype, frame.shape)
 
-    def publish(self, tag: str, sizes: tuple[int, ...]) -> None:
-        """Tell everyone a few public numbers, such as a shape."""
-        for peer in self.peers:
-            self.send(peer, f"setup/{tag}", torch.tensor(sizes), phase="setup")
+    def publish(
+        self, fact: Fact, numbers: Sequence[int], *, to: Sequence[str] | None = None
+    ) -> None:
+        """Tell everyone, or some, a few public numbers, such as a shape, and write it down."""
+        for peer in self.peers if to is None else to:
+            if peer != self.me:
+                self.send(peer, f"setup/{fact.tag}", torch.tensor(numbers), phase="setup")
+        self.ledger.record(*fact.leaks(self.me, self.parties if to is None else to))
 
-    def learn(self, owner: str, tag: str, count: int) -> tuple[int, ...]:
-        """Receive the public numbers that their owner publishes."""
-        values = self.recv(owner, f"setup/{tag}", (count,))
+    def learn(self, owner: str, fact: Fact, *, to: Sequence[str] | None = None) -> tuple[int, ...]:
+        """Receive the public numbers that their owner publishes, and write down who was told."""
+        values = self.recv(owner, f"setup/{fact.tag}", (fact.count,))
+        self.ledger.record(*fact.leaks(owner, self.parties if to is None else to))
         return tuple(int(value) for value in values)
 
     def agree(self, subject: str, digest: bytes) -> None:

@@ -3,9 +3,11 @@ import hashlib
 import pytest
 import torch
 
-from harness import ALICE, BOB, MEETING, PARTIES, PATIENCE
+from harness import ALICE, BOB, CAROL, MEETING, PARTIES, PATIENCE
 from tacit.errors import DisagreementError, FrameError, PartyError
-from tacit.party import Meeting, run_threads
+from tacit.party import Fact, Meeting, merge, run_threads
+
+SIZE = Fact(tag="size", count=2, what="rows and columns of {owner}")
 
 
 def run(program, meeting=MEETING):
@@ -56,11 +58,33 @@ def test_parties_with_different_plans_stop_and_name_each_other():
 def test_public_numbers_reach_everyone():
     def program(session):
         if session.me == ALICE:
-            session.publish("size", (569, 30))
+            session.publish(SIZE, (569, 30))
             return (569, 30)
-        return session.learn(ALICE, "size", 2)
+        return session.learn(ALICE, SIZE)
 
     assert set(run(program).values()) == {(569, 30)}
+
+
+def test_public_numbers_are_in_everyones_ledger_as_a_plan_foresees_them():
+    def program(session):
+        if session.me == ALICE:
+            session.publish(SIZE, (569, 30))
+            session.publish(SIZE, (1, 1), to=(BOB,))
+        else:
+            session.learn(ALICE, SIZE)
+        if session.me == BOB:
+            session.learn(ALICE, SIZE, to=(BOB,))
+        return session.ledger.entries()
+
+    for me, written in run(program).items():
+        told = [*SIZE.leaks(ALICE, PARTIES), *(() if me == CAROL else SIZE.leaks(ALICE, (BOB,)))]
+        assert written == merge(tuple(told))
+
+
+def test_public_coins_tell_nothing_and_who_tells_learns_nothing():
+    assert SIZE.leaks(ALICE, (ALICE,)) == ()
+    assert Fact(tag="coins", count=2, what="").leaks_of_all(PARTIES, PARTIES) == ()
+    assert [one.what for one in SIZE.leaks(BOB, (ALICE,))] == ["rows and columns of bob"]
 
 
 def test_the_error_of_the_party_that_failed_first_is_raised_and_the_others_name_it():

@@ -31,11 +31,14 @@ from tacit.learn.vertical.regression import (
     regress_masked,
 )
 from tacit.learn.vertical.secureboost import Boosting, answer, boost
-from tacit.party import Session
-from tacit.result import Claim, Forecast, Leak, Metric, Result
+from tacit.party import Fact, Session
+from tacit.result import Claim, Forecast, Metric, Result
 from tacit.ring import Prg
 
 Floats = npt.NDArray[np.float64]
+COLUMNS = Fact(
+    tag="columns", count=1, what="how many columns {owner} has", why="sums are sized by it"
+)
 
 
 def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
@@ -123,19 +126,8 @@ def _told_columns(session: Session, job: FitJob, mine: Rows | None) -> dict[str,
     """Tell everyone how many columns I have: what is sent is sized by it."""
     own = 0 if mine is None else mine.features.shape[1]
     if mine is not None:
-        session.publish("columns", (own,))
-    found = {
-        one: own if one == session.me else session.learn(one, "columns", 1)[0] for one in job.owners
-    }
-    session.ledger.record(
-        *(
-            Leak(to=to, what=f"columns of {one}", why="sizes", kind="size", elements=1)
-            for one in job.owners
-            for to in session.parties
-            if to != one
-        )
-    )
-    return found
+        session.publish(COLUMNS, (own,))
+    return {one: own if one == session.me else session.learn(one, COLUMNS)[0] for one in job.owners}
 
 
 def cipher_forecast(

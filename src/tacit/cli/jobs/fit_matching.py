@@ -14,6 +14,7 @@ from tacit.learn.vertical import (
     declare_matching,
     leaks_of_matching,
 )
+from tacit.learn.vertical.align import IDS
 from tacit.learn.vertical.helped import (
     Helped,
     align_by_helper,
@@ -46,7 +47,7 @@ def match_rows(
     if asked is None:
         for owners in job.matched:
             if mine is not None and session.me in owners:
-                mine = mine.take(align_rows(session, owners, ids))
+                mine = mine.take(align_rows(session, owners, ids, _within(counts, owners)))
         return counts, mine, None
     helper, kind = asked
     if session.me != helper and mine is None:
@@ -93,10 +94,11 @@ def matching_leaks(job: FitJob, counts: Mapping[str, int], data: Table) -> tuple
         return ()
     asked = _helped(job)
     if asked is not None:
-        return leaks_of_helped(counts, data.shape[0], *asked)
+        told = IDS.leaks_of_all(counts, tuple(job.parties))
+        return (*told, *leaks_of_helped(counts, data.shape[0], *asked))
     common = {one.owner: one.rows for one in data.holdings}
     groups = [(_within(counts, owners), common[owners[0]]) for owners in job.matched]
-    return tuple(leak for group in groups for leak in leaks_of_matching(*group))
+    return tuple(leak for group in groups for leak in leaks_of_matching(*group, tuple(job.parties)))
 
 
 def _within(counts: Mapping[str, int], owners: Sequence[str]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from tacit.learn.training import Checkpoint, StateFolder
 from tacit.learn.training.resume import agree_on_start
 from tacit.learners.engine import Engine
 from tacit.mpc import Plan
-from tacit.party import Session
+from tacit.party import Fact, Session
 from tacit.ring import Prg
 
 Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
@@ -31,6 +31,8 @@ LEAST_BYTES = 1 << 22
 LEAST_RATIO = 2
 """And how many times as much as a checkpoint holds: writing it takes less than computing it did."""
 _LARGEST_ATTEMPT = (1 << 62) - 1
+_ATTEMPT = Fact(tag="attempt", count=1, what="")
+"""Public coins."""
 
 
 class CipherState:
@@ -66,10 +68,10 @@ class CipherState:
         first = self._keepers[0]
         if self._session.me == first:
             drawn = int(Prg.from_os().words((1,))) & _LARGEST_ATTEMPT
-            self._session.publish("attempt", (drawn,))
+            self._session.publish(_ATTEMPT, (drawn,))
             self._attempt = drawn
         else:
-            (self._attempt,) = self._session.learn(first, "attempt", 1)
+            (self._attempt,) = self._session.learn(first, _ATTEMPT)
         if start:
             self._session.progress.tell(f"resumed after step {start}", start, start)
         self.start = start

@@ -6,21 +6,27 @@ from dataclasses import replace
 from torch import nn
 
 from tacit.cli.environment import data_folders
+from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.infer import find_shape, make_private
 from tacit.cli.jobs.infer import load_rows as load_questions
 from tacit.cli.jobs.infer_data import load_forest, load_owned
 from tacit.cli.jobs.infer_direct import find_direct
 from tacit.cli.jobs.infer_job import InferJob
-from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
+from tacit.cli.jobs.outlook import Asked, Outlook, unread
 from tacit.cli.jobs.serve_job import ServeJob
 from tacit.cli.jobs.train_data import load_rows, read_rows
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
+from tacit.learn.private.facts import INPUT
+from tacit.learn.private.forest import FOREST
+from tacit.learn.private.predict import MODEL, told_in_prediction
 from tacit.learn.rows import align_in_the_clear
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
+from tacit.learn.service.columns import COLUMNS
 from tacit.learn.training import Holding, plan_training, sum_forecasts
-from tacit.learn.training.holdings import holding_of
+from tacit.learn.training.holdings import HOLDING, holding_of
+from tacit.learn.training.resume import BEGUN
 from tacit.learn.training.summary import claims_beyond
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol
@@ -39,7 +45,7 @@ def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
         about=plan.protocol,
         lines=(what,),
         forecast=add_computing(plan.forecast(), [(plan, 1)]),
-        leaks=(*plan.leaks, sizes_leak(job, "how many rows and features there are", 2)),
+        leaks=(*plan.leaks, *told_in_prediction(job.task(), tuple(job.parties))),
         claims=claims_of(job.task()),
     )
 
@@ -54,18 +60,19 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     if job.data.owners:
         return _forecast_columns(job, asked)
     shape = find_shape(job, data_folders(), asked.rows)
-    seen = sizes_leak(job, "the shape of the rows", len(shape))
+    parties = tuple(job.parties)
     if job.is_shared:
         task = job.shared_task()
         task.refuse_view(job.data.owner)
-        checked, plan = plan_once(
-            task, client=job.data.owner, shape=shape, parties=tuple(job.parties)
-        )
+        checked, plan = plan_once(task, client=job.data.owner, shape=shape, parties=parties)
         return Outlook(
             about=plan.protocol,
             lines=(f"rows of shape {shape}; {_steps(plan)}",),
             forecast=sum_forecasts(((checked, 1), (plan, 1))),
-            leaks=(*merge((*checked.leaks, *plan.leaks)), seen),
+            leaks=(
+                *merge((*checked.leaks, *plan.leaks)),
+                *INPUT.leaks(job.data.owner, parties),
+            ),
             claims=find_protocol(task.protocol).claims,
         )
     model, note = (load_forest(job), ()) if job.model.is_forest else _owned(job)
@@ -75,7 +82,7 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
         about=plan.protocol,
         lines=(f"rows of shape {shape}; {_steps(plan)}", *note),
         forecast=add_computing(plan.forecast(), [(plan, 1)]),
-        leaks=(*plan.leaks, seen),
+        leaks=(*plan.leaks, *_forest_leaks(job), *private.told(parties)),
         claims=private.claims(),
     )
 
@@ -93,9 +100,19 @@ def _forecast_direct(job: InferJob, asked: Asked) -> Outlook:
         about=job.protocol.kind,
         lines=(*private.lines(shape), *note),
         forecast=private.forecast(shape),
-        leaks=(*private.leaks(shape), sizes_leak(job, "the shape of the rows", len(shape))),
+        leaks=(
+            *private.leaks(shape),
+            *(MODEL.leaks(job.crew.server, tuple(job.parties)) if job.is_linear else ()),
+            *_forest_leaks(job),
+            *private.told(tuple(job.parties)),
+        ),
         claims=private.claims(),
     )
+
+
+def _forest_leaks(job: InferJob) -> tuple[Leak, ...]:
+    """List what the owner of a forest tells of it."""
+    return FOREST.leaks(job.crew.server, tuple(job.parties)) if job.model.is_forest else ()
 
 
 def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
@@ -116,9 +133,10 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
         lines=(what, *_matched(counts), *promised, _amount(forecast)),
         forecast=forecast,
         leaks=(
-            *_matching_leaks(counts, task.holdings[0].rows),
+            *_matching_leaks(job, counts, task.holdings[0].rows),
             *merge(tuple(leaks)),
-            sizes_leak(job, "how much data every owner has", 1),
+            *HOLDING.leaks_of_all(job.data.owners, tuple(job.parties)),
+            *BEGUN.leaks_of_all(job.parties, tuple(job.parties)),
         ),
         claims=(
             *find_protocol(task.protocol).claims,
@@ -208,9 +226,9 @@ def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
         lines=(f"{rows} common rows; {_steps(plan)}", *_matched(counts)),
         forecast=sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts)),
         leaks=(
-            *_matching_leaks(counts, rows),
+            *_matching_leaks(job, counts, rows),
             *merge((*checked.leaks, *plan.leaks)),
-            sizes_leak(job, "the number of common rows and of everyone's columns", 2),
+            *COLUMNS.leaks_of_all(widths, tuple(job.parties)),
         ),
         claims=(
             *find_protocol(task.protocol).claims,
@@ -238,8 +256,8 @@ def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str
     return len(common[owners[0]].ids), widths, counts
 
 
-def _matching_leaks(counts: dict[str, int], common: int) -> tuple[Leak, ...]:
-    return leaks_of_matching(counts, common) if counts else ()
+def _matching_leaks(job: Job, counts: dict[str, int], common: int) -> tuple[Leak, ...]:
+    return leaks_of_matching(counts, common, tuple(job.parties)) if counts else ()
 
 
 def _matched(counts: dict[str, int]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from tacit.cli.environment import data_folders
 from tacit.cli.jobs.fit import forecast_of, plan
 from tacit.cli.jobs.fit_blocks import put_below
 from tacit.cli.jobs.fit_cipher import (
+    COLUMNS,
     boosting,
     cipher_forecast,
     divided,
@@ -17,14 +18,16 @@ from tacit.cli.jobs.fit_data import joined, load_rows, stand_ins
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.fit_matching import matching_claims, matching_leaks
 from tacit.cli.jobs.fit_summary import claims_beyond
-from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
+from tacit.cli.jobs.outlook import Asked, Outlook, unread
 from tacit.cli.jobs.way_checks import BOOSTED
 from tacit.errors import ConfigError, InputError
+from tacit.learn.training.resume import BEGUN
 from tacit.learn.vertical.regression import leaks_of_regression
 from tacit.learn.vertical.secureboost import leaks_of_boosting
 from tacit.learners import Planned, Table
-from tacit.learners.tables import Holding
+from tacit.learners.tables import PART, Holding
 from tacit.mpc import find_protocol
+from tacit.party import merge
 
 ASSUMED = "Assumed, as the data is not here: values within ±1, and {} classes."
 
@@ -51,7 +54,9 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
         leaks=(
             *matching_leaks(job, counts, data),
             *planned.ledger(),
-            sizes_leak(job, "rows, columns, classes and sizes of every owner's part", 6),
+            # Of several blocks every owner tells its part, or that it has none.
+            *merge(PART.leaks_of_all(job.owners, tuple(job.parties)) * max(len(job.blocks), 1)),
+            *BEGUN.leaks_of_all(job.parties, tuple(job.parties)),
         ),
         claims=(
             *find_protocol(job.protocol.kind).claims,
@@ -64,6 +69,7 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
 def _by_cipher(job: FitJob, asked: Asked) -> Outlook:
     """Say what a published protocol sends and shows."""
     _, data, counts, notes = _facts(job, asked)
+    parties = tuple(job.parties)
     rows, columns = data.shape[0], {one.owner: one.columns for one in data.holdings}
     learned, asked_rows = (len(part) for part in divided(job, rows))
     if job.learner.kind in BOOSTED:
@@ -78,7 +84,12 @@ def _by_cipher(job: FitJob, asked: Asked) -> Outlook:
         about=f"cipher ({job.protocol.cipher})",
         lines=(f"{parts}; {job.learner.kind}", *notes),
         forecast=cipher_forecast(job, rows, columns, counts),
-        leaks=(*matching_leaks(job, counts, data), *shown),
+        leaks=(
+            *matching_leaks(job, counts, data),
+            *COLUMNS.leaks_of_all(job.owners, parties),
+            *BEGUN.leaks_of_all(parties, parties),
+            *shown,
+        ),
         claims=(*way_claims(job), *matching_claims(job, counts)),
     )
 

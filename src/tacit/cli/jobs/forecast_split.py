@@ -3,13 +3,13 @@
 import torch
 
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.outlook import Asked, Outlook, sizes_leak, unread
+from tacit.cli.jobs.outlook import Asked, Outlook, unread
 from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import InputError
 from tacit.learn.rows import align_in_the_clear
 from tacit.learn.split import forecast
-from tacit.learn.split.forecast import leaks_of_cut
+from tacit.learn.split.forecast import leaks_of_split
 from tacit.learn.split.part import SERVE_ROWS
 from tacit.learn.vertical import claims_of_matching, leaks_of_matching
 
@@ -19,7 +19,7 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
     asked.refuse("features")
     common, matched = _split_rows(job, asked)
     trained, questions, classes = _divided(job, common)
-    task = job.task(classes)
+    task, parties = job.task(classes), tuple(job.parties)
     widths = top_of(job, task, data_folders())[1]
     found = forecast(
         task,
@@ -40,9 +40,8 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
         lines=tuple(lines),
         forecast=found,
         leaks=(
-            *(leaks_of_matching(matched, common) if matched else ()),
-            *leaks_of_cut(task, widths, trained, questions),
-            sizes_leak(job, "the number of rows and the widths of the cut layers", 2),
+            *(leaks_of_matching(matched, common, parties) if matched else ()),
+            *leaks_of_split(task, widths, trained, questions, parties),
         ),
         claims=(*claims_of_matching(matched), *task.claims()),
     )

@@ -162,7 +162,7 @@ def _ask_columns(
             mine = read_rows(job.data.owners[session.me], session.me, place.search, place.given)
     counts = announce_ids(session, owners, () if mine is None else mine.ids)
     if mine is not None:
-        mine = mine.take(align_rows(session, owners, mine.ids))
+        mine = mine.take(align_rows(session, owners, mine.ids, counts))
     answer = answer_columns(
         session,
         job.shared_task(),

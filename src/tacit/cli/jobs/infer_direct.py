@@ -15,6 +15,7 @@ from tacit.cli.jobs.kind import Place
 from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.learn.private import Answer, Forest, agree_on_forest, secure
 from tacit.learn.private.direct import Direct
+from tacit.learn.private.predict import MODEL
 from tacit.nn import logistic_class, logistic_score
 from tacit.nn.models import linear
 from tacit.party import Session
@@ -41,9 +42,9 @@ def _ask_linear(
     """Ask a model of one linear layer, whose width its owner tells."""
     if session.me == job.model.owner:
         weights = load_linear(job, search, given)
-        session.publish("model-size", (len(weights["weight"]),))
+        session.publish(MODEL, (len(weights["weight"]),))
     else:
-        (wide,) = session.learn(job.crew.server, "model-size", 1)
+        (wide,) = session.learn(job.crew.server, MODEL)
         if x is not None and wide != x.shape[1]:
             raise DisagreementError(
                 job.crew.server, f"its model wants {wide} features, the rows have {x.shape[1]}"

@@ -8,7 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit import report
-from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.kind import Network
 from tacit.cli.screen import printable
 from tacit.errors import ConfigError, InputError
@@ -98,7 +97,13 @@ def _directions(forecast: Forecast) -> Table:
 
 
 def _revealed(leaks: tuple[Leak, ...]) -> RenderableType:
-    lines = [f"{leak.to}: {leak.what} ({leak.elements:,}) — {leak.why}" for leak in leaks]
+    told = dict[Leak, list[str]]()  # what several parties learn alike is said once
+    for leak in leaks:
+        told.setdefault(replace(leak, to=""), []).append(leak.to)
+    lines = [
+        f"{', '.join(to)}: {leak.what} ({leak.elements:,}) — {leak.why}"
+        for leak, to in told.items()
+    ]
     return Group(*(Text(printable(line)) for line in lines))
 
 
@@ -129,10 +134,3 @@ def _table(*heads: str) -> Table:
 def unread(error: InputError, options: str) -> ConfigError:
     """Say that data is not where the plan is made, and what can be given instead."""
     return ConfigError(f"the sizes cannot be read from the data here ({error}); give {options}")
-
-
-def sizes_leak(job: Job, what: str, elements: int) -> Leak:
-    """Return that everyone learns some sizes."""
-    return Leak(
-        to=", ".join(job.parties), what=what, why="sizes are public", kind="size", elements=elements
-    )

@@ -207,7 +207,7 @@ def _load(session: Session, job: SplitJob, place: Place) -> tuple[Brought, dict[
         own = load_own(job, session.me, place.given)
     owners = job.data.parties
     counts = announce_ids(session, owners, own.ids)
-    common = align_rows(session, owners, own.ids)
+    common = align_rows(session, owners, own.ids, counts)
     return divide_own(job, own.take(common)), counts
 
 

@@ -62,7 +62,7 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         owners = tuple(job.data.owners)
         counts = announce_ids(session, owners, () if mine is None else mine.ids)
         if mine is not None:
-            mine = mine.take(align_rows(session, owners, mine.ids))
+            mine = mine.take(align_rows(session, owners, mine.ids, counts))
             mine.check_columns(session.me)
     with session.progress.stage("plan"):
         task = job.task(exchange_holdings(session, tuple(job.data.owners), mine))

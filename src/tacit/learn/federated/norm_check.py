@@ -34,13 +34,15 @@ from tacit.errors import ConfigError, DataError, DisagreementError, PartyError
 from tacit.learn.federated.contract import Floats, VoidRound
 from tacit.mpc import Plan, Roles, Share, compute, find_protocol, make_plan, serve
 from tacit.mpc.share import Spec
-from tacit.party import Session
+from tacit.party import Fact, Session
 from tacit.result import Leak
 from tacit.ring import Prg
 
 COMBINATIONS = 40
 _READ_BITS = 63  # what a comparison of 62 bits and a sign sees of a word
 SEED_BYTES = 16
+_WHY = "both servers must add up the same"
+CLIENTS = Fact(tag="clients", count=1, what="how many updates are checked", why=_WHY)
 _LARGEST_CLIP = 1 << 24  # its square is a whole number that a double holds
 _MOST_ROOT = 16  # √ of how many blocks of squares a chosen scale may lead to
 
@@ -202,7 +204,7 @@ def sum_shares(
     servers = replace(session, parties=(*roles.computing, roles.dealer))
     number = session.begin_run()  # other coins in every round of a session
     if session.me == roles.dealer:
-        count = servers.learn(roles.first, "clients", 1)[0]
+        count = servers.learn(roles.first, CLIENTS, to=(roles.dealer,))[0]
         if not 1 <= count <= len(check.clients):
             raise DisagreementError(roles.first, f"announced {count} clients")
         serve(servers, check.plan(count), inputs={})
@@ -213,7 +215,7 @@ def sum_shares(
         raise VoidRound("server", f"{len(present)} updates came, wanted {check.minimum}")
     mine = torch.stack([shares[name] for name in present])
     if session.me == roles.first:
-        servers.send(roles.dealer, "setup/clients", torch.tensor([len(present)]), phase="setup")
+        servers.publish(CLIENTS, (len(present),), to=(roles.dealer,))
     verdicts = _check(servers, check, mine, number)
     counted = tuple(name for name, is_good in zip(present, verdicts, strict=True) if is_good)
     refused = tuple(name for name in present if name not in counted)
@@ -243,13 +245,13 @@ def _receive(session: Session, check: NormCheck) -> dict[str, Tensor]:
 
 def _agree_on_clients(session: Session, check: NormCheck, mine: tuple[str, ...]) -> tuple[str, ...]:
     """Keep the clients whose shares both servers have."""
-    flags = torch.tensor([int(name in mine) for name in check.clients])
-    (other,) = (name for name in check.roles.computing if name != session.me)
-    session.send(other, "setup/present", flags, phase="setup")
-    theirs = session.recv(other, "setup/present", tuple(flags.shape))
-    both = flags.bool() & theirs.bool()
+    flags, servers = [int(name in mine) for name in check.clients], check.roles.computing
+    fact = Fact(tag="present", count=len(flags), what="whose updates reached {owner}", why=_WHY)
+    session.publish(fact, flags, to=servers)
+    (other,) = (name for name in servers if name != session.me)
+    theirs = session.learn(other, fact, to=servers)
     return tuple(
-        name for name, is_here in zip(check.clients, both.tolist(), strict=True) if is_here
+        name for name, *is_here in zip(check.clients, flags, theirs, strict=True) if all(is_here)
     )
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private.crew import Answer
-from tacit.learn.private.facts import Facts
+from tacit.learn.private.facts import INPUT, Facts
 from tacit.learn.private.secured import Secured
 from tacit.learn.private.summary import merge_results
 from tacit.mpc import Plan
@@ -91,6 +91,10 @@ class Direct(Secured):
     @abstractmethod
     def leaks(self, shape: tuple[int, ...]) -> tuple[Leak, ...]:
         """Return what will be shown to whom, for rows of this shape."""
+
+    def told(self, parties: Sequence[str]) -> tuple[Leak, ...]:
+        """Return what both sides tell before the first row."""
+        return INPUT.leaks(self.crew.client, parties)
 
     def _notes(self) -> tuple[str, ...]:
         return ()

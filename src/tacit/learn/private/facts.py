@@ -8,8 +8,7 @@ from torch import Tensor
 
 from tacit.errors import DisagreementError
 from tacit.nn import quarters_of, size_of
-from tacit.party import Session
-from tacit.result import Leak
+from tacit.party import Fact, Session
 
 LARGEST_RANK = 8
 LARGEST_ELEMENTS = 1 << 27
@@ -38,6 +37,24 @@ def largest(values: Tensor) -> int:
     return quarters_of(float(values.abs().max()) if values.numel() else 0.0)
 
 
+INPUT = Fact(
+    tag="input-facts",
+    count=2 + LARGEST_RANK,
+    what="the shape and size of the input",
+    elements=2,
+)
+
+
+def weight_fact(count: int) -> Fact:
+    """Return what the owner of a model tells of so many weights and products."""
+    return Fact(
+        tag="weight-facts",
+        count=count,
+        what="how large each weight can be and how much longer it makes a row, to a quarter of an "
+        "octave",
+    )
+
+
 def share_input_facts(
     session: Session, owner: str, x: Tensor | None, *, bound: float | None
 ) -> tuple[tuple[int, ...], float]:
@@ -46,13 +63,12 @@ def share_input_facts(
         shape = tuple(x.shape)
         quarters = 0 if bound is not None else largest(x)
         padded = shape + (0,) * (LARGEST_RANK - len(shape))
-        session.publish("input-facts", (len(shape), quarters, *padded))
+        session.publish(INPUT, (len(shape), quarters, *padded))
     else:
-        rank, quarters, *sides = session.learn(owner, "input-facts", 2 + LARGEST_RANK)
+        rank, quarters, *sides = session.learn(owner, INPUT)
         shape = tuple(sides[: max(rank, 0)])
         _check_shape(owner, rank, shape)
     _check_sizes(owner, (quarters,))
-    _record(session, owner, "the shape and size of the input", 2)
     return shape, size_of(quarters) if bound is None else bound
 
 
@@ -63,20 +79,16 @@ def share_weight_facts(
     gains: Mapping[str, float],
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Tell or learn how large the weights are; every party knows their names and shapes."""
-    count = len(weights) + len(gains)
-    if not count:
+    fact = weight_fact(len(weights) + len(gains))
+    if not fact.count:
         return {}, {}
     if session.me == owner:
         sizes = tuple(largest(value) for value in weights.values())
         sizes += tuple(quarters_of(gain) for gain in gains.values())
-        session.publish("weight-facts", sizes)
+        session.publish(fact, sizes)
     else:
-        sizes = session.learn(owner, "weight-facts", count)
+        sizes = session.learn(owner, fact)
     _check_sizes(owner, sizes)
-    what = (
-        "how large each weight can be and how much longer it makes a row, to a quarter of an octave"
-    )
-    _record(session, owner, what, count)
     found = [size_of(quarters) for quarters in sizes]
     bounds = dict(zip(weights, found[: len(weights)], strict=True))
     return bounds, dict(zip(gains, found[len(weights) :], strict=True))
@@ -90,20 +102,3 @@ def _check_shape(owner: str, rank: int, shape: tuple[int, ...]) -> None:
 def _check_sizes(owner: str, quarters: tuple[int, ...]) -> None:
     if any(abs(one) > _LARGEST_QUARTERS for one in quarters):
         raise DisagreementError(owner, "announced sizes that no ring of 64 bits can hold")
-
-
-def _record(session: Session, owner: str, what: str, elements: int) -> None:
-    """Write down that everyone but the owner was told."""
-    session.ledger.record(
-        *(
-            Leak(
-                to=party,
-                what=what,
-                why="needed to plan the computation",
-                kind="size",
-                elements=elements,
-            )
-            for party in session.parties
-            if party != owner
-        )
-    )

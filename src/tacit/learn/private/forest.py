@@ -19,8 +19,7 @@ from torch import Tensor
 
 import tacit  # for `tacit.verify`, which is loaded when it is used: it brings a compiler
 from tacit.errors import ConfigError, DataError, DisagreementError
-from tacit.party import Session
-from tacit.result import Leak
+from tacit.party import Fact, Session
 
 DEEPEST = 12
 """Complete trees double with every level."""
@@ -137,6 +136,13 @@ def blank(trees: int, depth: int, features: int, scores: int, *, takes_missing: 
     )
 
 
+FOREST = Fact(
+    tag="forest",
+    count=5,
+    what="how many trees of which depth, columns and classes the forest has",
+)
+
+
 def agree_on_forest(session: Session, owner: str, mine: Forest | None) -> Forest:
     """Tell or learn how many trees of which depth there are; all else of a forest is its owner's.
 
@@ -146,15 +152,9 @@ def agree_on_forest(session: Session, owner: str, mine: Forest | None) -> Forest
     sizes: tuple[int, ...]
     if mine is not None:
         sizes = (mine.trees, mine.depth, mine.features, mine.scores, int(mine.takes_missing))
-        session.publish("forest", sizes)
+        session.publish(FOREST, sizes)
     else:
-        sizes = session.learn(owner, "forest", 5)
-    others = [name for name in session.parties if name != owner]
-    why = "needed to plan the computation"
-    what = "how many trees of which depth, columns and classes the forest has"
-    session.ledger.record(
-        *(Leak(to=name, what=what, why=why, kind="size", elements=5) for name in others)
-    )
+        sizes = session.learn(owner, FOREST)
     if mine is not None:
         return mine
     trees, depth, features, scores, takes_missing = sizes

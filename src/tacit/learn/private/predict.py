@@ -1,6 +1,6 @@
 """Private prediction: one party's rows, another party's model, and only the answers come out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -11,13 +11,17 @@ from tacit.errors import ConfigError, DisagreementError
 from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
 from tacit.mpc.ops import ProtocolOps
 from tacit.nn import TorchOps, logistic_class, logistic_score
-from tacit.party import Session
+from tacit.party import Fact, Session
 from tacit.result import Leak
 
 V = TypeVar("V")
 Reveal = Literal["class", "score"]
 MODELS = {"class": logistic_class, "score": logistic_score}
 LARGEST_ELEMENTS = 1 << 27
+
+
+DATA = Fact(tag="data-size", count=2, what="the number of rows and features")
+MODEL = Fact(tag="model-size", count=1, what="the number of features the model takes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,11 @@ def plan_prediction(task: PredictTask, sizes: Sizes) -> Plan:
     return make_plan(program, find_protocol(task.protocol), task.roles, frac_bits=task.frac_bits)
 
 
+def told_in_prediction(task: PredictTask, parties: Sequence[str]) -> tuple[Leak, ...]:
+    """Return what both owners tell all parties before the first row."""
+    return (*DATA.leaks(task.data_owner, parties), *MODEL.leaks(task.model_owner, parties))
+
+
 def predict(
     session: Session,
     task: PredictTask,
@@ -95,7 +104,6 @@ def predict(
     with session.progress.stage("plan"):
         sizes = _announce(session, task, features, weights)
         plan = plan_prediction(task, sizes)
-        _record_sizes(session, task)
     inputs = {"features": features} if features is not None else {}
     inputs |= weights or {}
     if session.me in task.roles.computing:
@@ -143,14 +151,14 @@ def _announce(
     """Tell and learn the public sizes, and check that data and model fit each other."""
     if features is not None and session.me == task.data_owner:
         rows, wide = features.shape
-        session.publish("data-size", (rows, wide))
+        session.publish(DATA, (rows, wide))
     else:
-        rows, wide = session.learn(task.data_owner, "data-size", 2)
+        rows, wide = session.learn(task.data_owner, DATA)
     if weights is not None and session.me == task.model_owner:
         wanted = len(weights["weight"])
-        session.publish("model-size", (wanted,))
+        session.publish(MODEL, (wanted,))
     else:
-        (wanted,) = session.learn(task.model_owner, "model-size", 1)
+        (wanted,) = session.learn(task.model_owner, MODEL)
     if wanted != wide:
         raise DisagreementError(
             task.data_owner,
@@ -160,30 +168,6 @@ def _announce(
         return Sizes(rows=rows, features=wide)
     except ConfigError as error:
         raise DisagreementError(task.data_owner, f"announced impossible sizes: {error}") from error
-
-
-def _record_sizes(session: Session, task: PredictTask) -> None:
-    """Everyone learns how many rows and features there are, and nothing else by default."""
-    for party in session.parties:
-        if party != task.data_owner:
-            session.ledger.record(
-                Leak(
-                    to=party,
-                    what="the number of rows and features",
-                    why="needed to plan the computation",
-                    kind="size",
-                    elements=2,
-                )
-            )
-    session.ledger.record(
-        Leak(
-            to=task.data_owner,
-            what="the number of features the model takes",
-            why="needed to plan the computation",
-            kind="size",
-            elements=1,
-        )
-    )
 
 
 def as_weights(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:

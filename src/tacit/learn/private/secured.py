@@ -1,7 +1,7 @@
 """Make a model private: the same module or function of ops, run between three parties."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
@@ -14,12 +14,14 @@ from tacit.given import names_of, numbers_of
 from tacit.learn.capping import note_of, with_room
 from tacit.learn.private.crew import Answer, Crew
 from tacit.learn.private.facts import (
+    INPUT,
     LARGEST_ELEMENTS,
     LARGEST_RANK,
     Facts,
     largest,
     share_input_facts,
     share_weight_facts,
+    weight_fact,
 )
 from tacit.learn.private.forest import Forest
 from tacit.learn.private.summary import merge_results
@@ -28,7 +30,7 @@ from tacit.mpc.pace import add_computing
 from tacit.nn import Imported, quarters_of, size_of
 from tacit.notebook import Rows, Shown
 from tacit.party import Meeting, Session, Usage, run_threads
-from tacit.result import Claim, Forecast, Result
+from tacit.result import Claim, Forecast, Leak, Result
 
 # A function of ops, weights and input, of any interpreter.
 Function = Callable[[Any, Mapping[str, Any], Any], Any]
@@ -174,6 +176,14 @@ class Secured(Shown):
         if not isinstance(imported, Imported):
             return attempt(None)
         return with_room(attempt, cap=imported.cap, keyword=CAP)
+
+    def told(self, parties: Sequence[str]) -> tuple[Leak, ...]:
+        """Return what both sides tell all parties of a session before the first row."""
+        weights = weight_fact(len(self._sized()) + len(self._gains()))
+        return (
+            *INPUT.leaks(self.crew.client, parties),
+            *(weights.leaks(self.crew.server, parties) if weights.count else ()),
+        )
 
     def claims(self) -> tuple[Claim, ...]:
         """Return what the protocol promises, and what no protocol can."""

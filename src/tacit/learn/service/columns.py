@@ -15,9 +15,13 @@ from tacit.learn.service.task import ServiceTask
 from tacit.learn.training import sum_forecasts
 from tacit.learn.vertical import claims_of_matching, declare_matching
 from tacit.mpc import Plan
-from tacit.party import Session, Usage
+from tacit.party import Fact, Session, Usage
 from tacit.renamed import keyword_renamed
-from tacit.result import Claim, Leak
+from tacit.result import Claim
+
+COLUMNS = Fact(
+    tag="columns", count=2, what="the number of common rows and of the columns of {owner}"
+)
 
 
 @keyword_renamed("half", "share")
@@ -104,11 +108,11 @@ def _announce(
     if session.me in owners:
         if x is None or x.dim() != 2 or not bool(torch.isfinite(x).all()):
             raise DataError(f"{session.me!r} must give its columns, as finite numbers")
-        session.publish("columns", tuple(x.shape))
+        session.publish(COLUMNS, tuple(x.shape))
     said = {
         owner: tuple(x.shape)
         if x is not None and owner == session.me
-        else session.learn(owner, "columns", 2)
+        else session.learn(owner, COLUMNS)
         for owner in owners
     }
     rows = said[owners[0]][0]
@@ -120,11 +124,6 @@ def _announce(
         raise DisagreementError(
             owners[-1], f"and the others have {width} columns in all, the model wants {wanted}"
         )
-    what = "the number of common rows and of everyone's columns"
-    why = "needed to plan the computation"
-    session.ledger.record(
-        *(Leak(to=party, what=what, why=why, kind="size", elements=2) for party in session.parties)
-    )
     return {owner: width for owner, (_, width) in said.items()}, rows
 
 

@@ -10,10 +10,31 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import DisagreementError, FrameError, LinkError
 from tacit.learn.split.task import SplitTask
-from tacit.party import Session
+from tacit.party import Fact, Session
 from tacit.ring import KEY_BYTES, Prg
 
 NO_STEP = -1
+PART = Fact(
+    tag="split",
+    count=4,
+    what="the rows, the width of the cut layer, the compression and the place of the cut of "
+    "{owner}",
+    why="needed to work together",
+)
+CHECKPOINTS = Fact(
+    tag="checkpoints",
+    count=2,
+    what="after which steps {owner} has checkpoints",
+    why="needed to go on where all can",
+)
+QUESTION = Fact(
+    tag="serve/rows",
+    count=2,
+    what="how many rows {owner} asks about, and how many at once",
+    why="answers are packed by it",
+)
+_ORDER = Fact(tag="order", count=2, what="")
+"""Public coins."""
 _NAMES = 64
 """Steps after which the names of parts begin again."""
 
@@ -31,10 +52,10 @@ def introduce(session: Session, task: SplitTask, *, rows: int, width: int) -> di
         The width of every feature owner's cut layer.
     """
     mine = (rows, width, task.compression.k or 0, _short_hash(task.cut))
-    session.publish("split", mine)
+    session.publish(PART, mine)
     widths = {session.me: width} if session.me in task.feature_owners else {}
     for peer in session.peers:
-        theirs = session.learn(peer, "split", len(mine))
+        theirs = session.learn(peer, PART)
         _compare(peer, task, mine, theirs)
         if peer in task.feature_owners:
             widths[peer] = theirs[1]
@@ -48,9 +69,9 @@ def share_order(session: Session, task: SplitTask, key: bytes | None) -> Prg:
         if key is None:
             raise ValueError("the label owner chooses the order")
         first, second = (int.from_bytes(part, "little", signed=True) for part in (key[:8], key[8:]))
-        session.publish("order", (first, second))
+        session.publish(_ORDER, (first, second))
         return Prg(key)
-    words = session.learn(task.label_owner, "order", 2)
+    words = session.learn(task.label_owner, _ORDER)
     return Prg(b"".join(word.to_bytes(KEY_BYTES // 2, "little", signed=True) for word in words))
 
 
@@ -58,10 +79,10 @@ def common_step(session: Session, mine: Iterable[int]) -> int:
     """Return the latest step that every party has a checkpoint of, or 0."""
     latest = sorted(mine, reverse=True)[:2]
     padded = (*latest, NO_STEP, NO_STEP)[:2]
-    session.publish("checkpoints", padded)
+    session.publish(CHECKPOINTS, padded)
     shared = set(padded)
     for peer in session.peers:
-        shared &= set(session.learn(peer, "checkpoints", 2))
+        shared &= set(session.learn(peer, CHECKPOINTS))
     return max(shared - {NO_STEP}, default=0)
 
 

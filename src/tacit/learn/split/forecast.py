@@ -2,11 +2,12 @@
 
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tacit.learn.split.codec import Codec
 from tacit.learn.split.compress import make_codec
+from tacit.learn.split.exchange import CHECKPOINTS, PART, QUESTION
 from tacit.learn.split.packing import bits_below, packed_bytes
 from tacit.learn.split.serve import ANSWERS_AHEAD, HEAD_BYTES
 from tacit.learn.split.task import SplitTask, steps
@@ -153,13 +154,23 @@ class _Tally:
             self._read(owner, depth)
 
 
-def leaks_of_cut(
-    task: SplitTask, widths: Mapping[str, int], trained: int, questions: int
+def leaks_of_split(
+    task: SplitTask,
+    widths: Mapping[str, int],
+    trained: int,
+    questions: int,
+    parties: Sequence[str],
 ) -> Iterator[Leak]:
-    """Yield what crosses the cut; a compressor sends fewer values than these."""
+    """Yield what is told before and what crosses the cut; at most, where that hangs on values."""
+    yield from PART.leaks_of_all(parties, parties)
+    if trained:
+        yield from CHECKPOINTS.leaks_of_all(parties, parties)
+    if questions:
+        yield from QUESTION.leaks_of_all(widths, (task.label_owner,))
     plain = "split learning sends them in the clear"
     for owner, width in widths.items():
-        sent = trained * task.pace.epochs * width
+        codec = make_codec(task.compression, width)
+        sent = trained * task.pace.epochs * (codec.training.count or width)
         seen: list[tuple[str, str, str, int, LeakKind]] = [
             (
                 task.label_owner,
@@ -179,7 +190,7 @@ def leaks_of_cut(
                 task.label_owner,
                 f"values of the cut layer of {owner}, while serving",
                 plain,
-                questions * width,
+                questions * (codec.serving.count or width),
                 "protocol",
             ),
             (owner, "predicted classes", "the declared result of the job", questions, "output"),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tacit.errors import DataError, DisagreementError, FrameError
 from tacit.learn.split.codec import Codec
 from tacit.learn.split.defend import Defence, blur_activations
-from tacit.learn.split.exchange import send_bytes
+from tacit.learn.split.exchange import QUESTION, send_bytes
 from tacit.learn.split.packing import bits_below, pack_numbers, packed_bytes, unpack_numbers
 from tacit.learn.split.top import OwnFeatures, receive_cut
 from tacit.party import Session
@@ -51,7 +51,8 @@ def ask(
     """
     if len(features) < 1:
         raise DataError("wanted at least one row to ask about, got none")
-    session.send(label_owner, "serve/rows", torch.tensor([len(features), batch_rows]))
+    session.send(label_owner, QUESTION.tag, torch.tensor([len(features), batch_rows]))
+    session.ledger.record(*QUESTION.leaks(session.me, (label_owner,)))
     bottom.eval()
     batches = torch.split(features, batch_rows)
     answers: list[Tensor] = []
@@ -73,7 +74,7 @@ def ask(
 
 def stop_asking(session: Session, label_owner: str) -> None:
     """Tell the label owner that no more questions come."""
-    session.send(label_owner, "serve/rows", torch.tensor([0, 1]))
+    session.send(label_owner, QUESTION.tag, torch.tensor([0, 1]))
 
 
 def answer(
@@ -148,7 +149,7 @@ def _answer_batch(
 def _agree_on_rows(session: Session, owners: Sequence[str]) -> tuple[int, int] | None:
     """Hear from all owners how many rows the next question has; None at the end."""
     heard = {
-        owner: tuple(int(n) for n in session.recv(owner, "serve/rows", (2,))) for owner in owners
+        owner: tuple(int(n) for n in session.recv(owner, QUESTION.tag, (2,))) for owner in owners
     }
     first = heard[owners[0]]
     for owner, sizes in heard.items():
@@ -159,7 +160,10 @@ def _agree_on_rows(session: Session, owners: Sequence[str]) -> tuple[int, int] |
     rows, batch_rows = first
     if not 0 <= rows <= LARGEST_QUESTION or batch_rows < 1:
         raise FrameError(owners[0], f"asked about {rows} rows in batches of {batch_rows}")
-    return (rows, batch_rows) if rows else None
+    if not rows:
+        return None
+    session.ledger.record(*QUESTION.leaks_of_all(owners, (session.me,)))
+    return rows, batch_rows
 
 
 def _hear(session: Session, label_owner: str, number: int, rows: int, classes: int) -> Tensor:

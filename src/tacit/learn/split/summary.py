@@ -9,7 +9,7 @@ from tacit.learn.split.task import SplitTask
 from tacit.learn.split.top import Epoch
 from tacit.learn.vertical import claims_of_matching
 from tacit.party import Session
-from tacit.result import Curve, Leak, Metric, PartyReport, Result
+from tacit.result import Curve, Metric, PartyReport, Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +56,6 @@ def summarise(
         curves: what is drawn.
         notes: for the reader of the report.
     """
-    for party in session.parties:
-        session.ledger.record(
-            Leak(
-                to=party,
-                what="the number of rows and the widths of the cut layers",
-                why="needed to train together" if done.trained else "needed to serve together",
-                kind="size",
-                elements=2,
-            )
-        )
     plan = forecast(
         task,
         widths=done.widths,

@@ -5,9 +5,14 @@ from collections.abc import Sequence
 from tacit.errors import DataError
 from tacit.learn.rows import Rows
 from tacit.learn.training.task import Holding
-from tacit.party import Session
+from tacit.party import Fact, Session
 
 _MOST_DIMENSIONS = 4
+HOLDING = Fact(
+    tag="data",
+    count=_MOST_DIMENSIONS + 1,
+    what="how many rows {owner} has, their shape, and whether they have labels",
+)
 
 
 def exchange_holdings(
@@ -21,13 +26,13 @@ def exchange_holdings(
     if mine is not None:
         own = tuple(mine.features.shape)
         padded = (*own, *(0,) * (_MOST_DIMENSIONS - len(own)))
-        session.publish("data", (*padded, int(mine.labels is not None)))
+        session.publish(HOLDING, (*padded, int(mine.labels is not None)))
     holdings = []
     for owner in owners:
         if owner == session.me and mine is not None:
             holdings.append(holding_of(owner, mine))
             continue
-        rows, *shape, has_labels = session.learn(owner, "data", _MOST_DIMENSIONS + 1)
+        rows, *shape, has_labels = session.learn(owner, HOLDING)
         # An owner of labels may have no columns.
         sizes = tuple(size for size in shape if size) or (0,)
         if rows < 1 or any(size < 0 for size in sizes):

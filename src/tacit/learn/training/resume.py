@@ -11,7 +11,14 @@ from tacit.errors import DisagreementError, InputError
 from tacit.learn.training.checkpoint import KEEP, StateFolder
 from tacit.learn.training.schedule import Plans, actions
 from tacit.learn.training.task import TrainTask
-from tacit.party import Session
+from tacit.party import Fact, Session
+
+BEGUN = Fact(
+    tag="training",
+    count=1 + 2 * KEEP,
+    what="whether {owner} has begun this before, and after which steps it has checkpoints",
+    why="needed to go on where all can",
+)
 
 
 def resume(
@@ -58,8 +65,8 @@ def agree_on_start(
     """
     flat = [number for pair in sorted(attempts.items())[-KEEP:] for number in pair]
     facts = (int(has_begun), *flat, *(0,) * (2 * KEEP - len(flat)))
-    session.publish("training", facts)
-    said = {peer: session.learn(peer, "training", len(facts)) for peer in session.peers}
+    session.publish(BEGUN, facts)
+    said = {peer: session.learn(peer, BEGUN) for peer in session.peers}
     said[session.me] = facts
     kept = [_pairs(said[name][1:]) for name in computing]
     without = [name for name in session.parties if not said[name][0]]

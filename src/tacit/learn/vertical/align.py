@@ -9,14 +9,23 @@ from tacit.crypto.matching import POINT_BYTES, Report
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.learn.rows import none_in_common
 from tacit.mpc.cost import Message, Round
-from tacit.party import Session
-from tacit.result import Leak
+from tacit.party import Fact, Session
+from tacit.result import Leak, LeakKind
 
 _CHUNK = 1 << 16  # points per message
 _MOST_IDS = 1 << 26
+_WHY = {"output": "rows must be matched", "protocol": "points of all owners are compared"}
+IDS = Fact(
+    tag="id count", count=1, what="how many ids {owner} has", why="points are sent one by one"
+)
 
 
-def align_rows(session: Session, owners: Sequence[str], ids: Sequence[str]) -> list[int]:
+def align_rows(
+    session: Session,
+    owners: Sequence[str],
+    ids: Sequence[str],
+    counts: Mapping[str, int] | None = None,
+) -> list[int]:
     """Find the rows whose ids all owners have, in the order of the ids, the same for all of them.
 
     Every owner's points travel once round the ring of owners, who each multiply them; then
@@ -26,6 +35,8 @@ def align_rows(session: Session, owners: Sequence[str], ids: Sequence[str]) -> l
         session: my end of the job; only owners call this.
         owners: who takes part, in the same order everywhere.
         ids: of my rows.
+        counts: how many ids every owner brings, as `announce_ids` told everyone; without it the
+            owners tell each other.
 
     Returns:
         The positions of my common rows.
@@ -39,7 +50,8 @@ def align_rows(session: Session, owners: Sequence[str], ids: Sequence[str]) -> l
     if session.me not in owners or len(owners) < 2:
         raise ConfigError(f"wanted two owners or more and me among them, got {', '.join(owners)}")
     matcher = Matcher(ids)
-    counts = _exchange_counts(session, owners, len(ids))
+    if counts is None:
+        counts = announce_ids(session, owners, ids, to=owners)
     done, total = 0, sum(counts.values())
     me = list(owners).index(session.me)
     after, before = owners[(me + 1) % len(owners)], owners[me - 1]
@@ -56,38 +68,32 @@ def align_rows(session: Session, owners: Sequence[str], ids: Sequence[str]) -> l
     common = matcher.match(finals.pop(session.me), list(finals.values()))
     if not common:
         raise DataError(none_in_common(owners))
-    in_order = {owner: counts[owner] for owner in owners}
-    session.ledger.record(*leaks_of_matching(in_order, len(common)))
+    session.ledger.record(*_seen({owner: counts[owner] for owner in owners}, len(common)))
     return common
 
 
-def announce_ids(session: Session, owners: Sequence[str], ids: Sequence[str]) -> dict[str, int]:
+def announce_ids(
+    session: Session,
+    owners: Sequence[str],
+    ids: Sequence[str],
+    *,
+    to: Sequence[str] | None = None,
+) -> dict[str, int]:
     """Tell and learn how many ids every owner brings; all parties call this, others with none.
+
+    ``to`` are those who are told, if not all.
 
     Guarantee: only these numbers are told; what the matching sends follows from them.
     Cost: 8 bytes from every owner to every party, before the first round.
     """
     if session.me in owners:
-        session.publish("id count", (len(ids),))
+        session.publish(IDS, (len(ids),), to=to)
     counts = {
-        owner: len(ids) if owner == session.me else session.learn(owner, "id count", 1)[0]
+        owner: len(ids) if owner == session.me else session.learn(owner, IDS, to=to)[0]
         for owner in owners
     }
     for owner, count in counts.items():
         _check_count(owner, count)
-    session.ledger.record(
-        *(
-            Leak(
-                to=party,
-                what="how many ids every owner has",
-                why="points are sent one by one",
-                kind="size",
-                elements=len(counts),
-            )
-            for party in session.parties
-            if party not in owners  # who write it down when they have matched
-        )
-    )
     return counts
 
 
@@ -122,20 +128,8 @@ def _check_count(owner: str, count: int) -> None:
         raise PartyError(owner, f"says it has {count} ids")
 
 
-def _exchange_counts(session: Session, owners: Sequence[str], count: int) -> dict[str, int]:
-    for owner in owners:
-        if owner != session.me:
-            session.send(owner, "setup/ids", torch.tensor([count]), phase="setup")
-    counts = {session.me: count}
-    for owner in owners:
-        if owner != session.me:
-            counts[owner] = int(session.recv(owner, "setup/ids", (1,))[0])
-            _check_count(owner, counts[owner])
-    return counts
-
-
 def _share_finals(
-    session: Session, owners: Sequence[str], counts: dict[str, int], points: bytes
+    session: Session, owners: Sequence[str], counts: Mapping[str, int], points: bytes
 ) -> dict[str, bytes]:
     """Show everyone the points that came all the way round to me."""
     me = list(owners).index(session.me)
@@ -175,48 +169,31 @@ def _reporting(advance: Report, before: int) -> Report:
     return lambda at: advance(before + at)
 
 
-def leaks_of_matching(counts: Mapping[str, int], common: int) -> tuple[Leak, ...]:
-    """List what owners learn who match their ids, of which they have so many in common."""
+def leaks_of_matching(
+    counts: Mapping[str, int], common: int, parties: Sequence[str] = ()
+) -> tuple[Leak, ...]:
+    """List what is learned when owners match their ids, of which they have so many in common.
+
+    ``parties`` are told how many ids there are; the owners alone, if none is given.
+    """
+    return (*IDS.leaks_of_all(counts, parties or tuple(counts)), *_seen(counts, common))
+
+
+def _seen(counts: Mapping[str, int], common: int) -> tuple[Leak, ...]:
+    """List what the points show their owners."""
     owners = list(counts)
-    entries = [
-        Leak(
-            to=owner,
-            what="which of its ids all owners have",
-            why="rows must be matched",
-            kind="output",
-            elements=common,
-        )
-        for owner in owners
-    ]
-    entries += [
-        Leak(
-            to=owner,
-            what="how many ids every owner has",
-            why="points are sent one by one",
-            kind="size",
-            elements=len(counts),
-        )
-        for owner in owners
+    shown: list[tuple[str, str, LeakKind, int]] = [
+        (owner, "which of its ids all owners have", "output", common) for owner in owners
     ]
     if len(owners) > 2:
-        entries += [
-            Leak(
-                to=owner,
-                what="which of its ids each other owner has",
-                why="points of all owners are compared",
-                kind="protocol",
-                elements=counts[owner] * (len(owners) - 1),
-            )
-            for owner in owners
-        ]
-        entries += [
-            Leak(
-                to=owner,
-                what="how many ids any two owners have in common",
-                why="points of all owners are compared",
-                kind="protocol",
-                elements=len(owners) * (len(owners) - 1) // 2,
-            )
-            for owner in owners
-        ]
-    return tuple(entries)
+        pairs = len(owners) * (len(owners) - 1) // 2
+        for owner, count in counts.items():
+            others = count * (len(owners) - 1)
+            shown += [
+                (owner, "which of its ids each other owner has", "protocol", others),
+                (owner, "how many ids any two owners have in common", "protocol", pairs),
+            ]
+    return tuple(
+        Leak(to=to, what=what, why=_WHY[kind], kind=kind, elements=elements)
+        for to, what, kind, elements in shown
+    )

@@ -20,7 +20,7 @@ from tacit.crypto.cipher import (
 from tacit.crypto.cipher.contract import Residues
 from tacit.crypto.field import Randomness
 from tacit.errors import InputError, PartyError
-from tacit.party import Session
+from tacit.party import Fact, Session
 from tacit.result import Phase
 
 Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
@@ -45,6 +45,21 @@ class Kept(Protocol):
         ...
 
 
+PART = Fact(
+    tag="part",
+    count=2,
+    what="rows and columns of the part of {owner}",
+    why="what is sent is sized by it",
+)
+KEY = Fact(
+    tag="key size", count=1, what="how large the public key of {owner} is", why="it is read whole"
+)
+OUTPUTS = Fact(
+    tag="outputs",
+    count=1,
+    what="how many numbers {owner} has decrypted under its mask, each time",
+    why="what is sent is sized by it",
+)
 CHUNK = 1 << 24
 """The most bytes in one message."""
 
@@ -71,13 +86,13 @@ def recv_bytes(session: Session, sender: str, tag: str, size: int) -> bytes:
 def send_key(session: Session, to: str, key: PublicKey) -> None:
     """Send a public key, its length before it: before anything that a forecast counts."""
     data = key.to_bytes()
-    session.send(to, "setup/key size", torch.tensor([len(data)]), phase="setup")
+    session.publish(KEY, (len(data),), to=(to,))
     send_bytes(session, to, "setup/key", data, phase="setup")
 
 
 def recv_key(session: Session, sender: str, scheme: Scheme) -> PublicKey:
     """Receive a public key, or say who sent none."""
-    size = int(session.recv(sender, "setup/key size", (1,))[0])
+    (size,) = session.learn(sender, KEY, to=(session.me,))
     if not 0 < size < 1 << 22:
         raise PartyError(sender, f"says that its key has {size} bytes")
     try:
@@ -107,14 +122,14 @@ def ask_opening(
 ) -> tuple[Layout, Residues]:
     """Send a result to the key owner under a perfect mask; returns what `take_opening` wants."""
     sent, mask = key.mask(result, randomness)
-    session.send(owner, "setup/outputs", torch.tensor([sent.layout.rows]), phase="setup")
+    session.publish(OUTPUTS, (sent.layout.rows,), to=(owner,))
     send_sealed(session, owner, "masked", key, sent)
     return sent.layout, mask
 
 
 def serve_opening(session: Session, asker: str, key: SecretKey, like: Layout) -> None:
     """Decrypt a masked result of a layout like this one, with other rows, for whoever masked it."""
-    outputs = int(session.recv(asker, "setup/outputs", (1,))[0])
+    (outputs,) = session.learn(asker, OUTPUTS, to=(session.me,))
     if not 0 < outputs <= 1 << 20:
         raise PartyError(asker, f"wants {outputs} numbers decrypted")
     layout = replace(like, rows=outputs, bound=like.room, form="released", by_owner=False)

@@ -22,6 +22,9 @@ from tacit.crypto.cipher import (
 )
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learn.vertical.exchange import (
+    KEY,
+    OUTPUTS,
+    PART,
     Kept,
     ask_opening,
     recv_key,
@@ -31,7 +34,7 @@ from tacit.learn.vertical.exchange import (
     serve_opening,
     take_opening,
 )
-from tacit.party import Session
+from tacit.party import Session, merge
 from tacit.result import Leak
 from tacit.ring import Prg
 
@@ -193,7 +196,7 @@ def regress_masked(
     x, y = _checked(session, task, x, y)
     peer = task.other if session.me == task.labelled else task.labelled
     _meet(session, task, peer, x)
-    session.send(task.coordinator, "setup/part", torch.tensor(x.shape), phase="setup")
+    session.publish(PART, x.shape, to=(task.coordinator,))
     key, draw = recv_key(session, task.coordinator, task.cipher), Prg.from_os().bytes
     matched = Layout(rows=len(x), bound=1, room=1 << 60, by_owner=True)
     mask = recv_sealed(session, task.coordinator, "matched", key, matched)
@@ -235,7 +238,7 @@ def coordinate(
         raise ConfigError(f"{session.me!r} is not the coordinator")
     owners, shapes = (task.labelled, task.other), {}
     for owner in owners:
-        shape = session.recv(owner, "setup/part", (2,)).tolist()
+        shape = session.learn(owner, PART, to=(session.me,))
         if shape[0] != len(matched) or not 0 < shape[1] <= 1 << 16:
             raise PartyError(owner, f"has {shape[0]} rows, wanted {len(matched)}")
         shapes[owner] = shape[1]
@@ -301,7 +304,12 @@ def leaks_of_regression(
     counts = {key: steps * size for key, size in shown.items()}
     if asked:
         counts[task.labelled, SCORES_OF.format(task.other)] = asked
-    return tuple(
+    owners, third = (task.labelled, task.other), task.coordinator
+    told = PART.leaks_of_all(owners, owners if third is None else (*owners, third))
+    told += KEY.leaks_of_all(owners if third is None else (third,), owners)
+    if third is None:
+        told += merge(OUTPUTS.leaks_of_all(owners, owners) * steps)
+    return told + tuple(
         Leak(to=to, what=what, why=WHY, kind="protocol", elements=count)
         for (to, what), count in counts.items()
     )
@@ -349,17 +357,13 @@ def _checked(
 
 def _meet(session: Session, task: Regression, peer: str, x: Floats) -> None:
     """Make sure that both have as many rows, and that neither sees too much in a gradient."""
-    session.send(peer, "setup/rows", torch.tensor(x.shape), phase="setup")
-    rows, columns = session.recv(peer, "setup/rows", (2,)).tolist()
+    session.publish(PART, x.shape, to=(peer,))
+    rows, columns = session.learn(peer, PART, to=(session.me,))
     if rows != len(x):
         raise PartyError(peer, f"has {rows} rows, wanted {len(x)}; match ids first")
     size = min(task.batch or rows, rows)
     if task.coordinator is None and size <= columns:
         raise PartyError(peer, f"has {columns} columns for {size} rows: it would see residuals")
-    why = "batches are sized by it"
-    session.ledger.record(
-        Leak(to=session.me, what=f"columns of {peer}", why=why, kind="size", elements=2)
-    )
 
 
 def _fixed(part: Floats) -> Numbers:

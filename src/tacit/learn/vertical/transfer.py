@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from tacit.crypto.cipher import Ciphertext, Layout, Numbers, PublicKey, Scheme, make_key
 from tacit.errors import ConfigError, DataError, PartyError
@@ -25,11 +24,18 @@ from tacit.learn.vertical.exchange import (
     take_opening,
 )
 from tacit.learn.vertical.regression import LARGEST_FEATURE, OWN_GRADIENT, WHY, Floats
-from tacit.party import Session
+from tacit.party import Fact, Session
 from tacit.result import Leak
 from tacit.ring import Prg
 
 VALUE_BITS, WEIGHT_BITS = 16, 16
+COMMON = Fact(
+    tag="common",
+    count=1,
+    what="how many common rows {owner} counts",
+    why="what is sent is sized by it",
+)
+SCORES = "the scores of its own rows"
 _CAP = 16.0
 _ROOM = 1 << 46
 
@@ -93,8 +99,9 @@ def carry_over(
     Returns:
         My map, (columns, width); the source appends Φ as a last row.
 
-    Guarantee: semi-honest. An owner learns the gradient of its own map at every step, and nothing
-        else: no guarantee for what follows from that. Labels stay at the source.
+    Guarantee: semi-honest. An owner learns the gradient of its own map at every step, and sizes:
+        the common rows, and the columns of the other, for which it decrypts under a mask. No
+        guarantee for what follows from that. Labels stay at the source.
     Cost: four ciphertexts, two results and two openings per step; 4 rounds.
     """
     signs = _check(session, task, x, common, y)
@@ -153,6 +160,8 @@ def scores_of_target(session: Session, task: Transfer, x: Floats, learned: Float
         session, task.source, theirs, theirs.weigh(_whole(x @ learned), carrier), draw
     )
     found = take_opening(session, task.source, theirs, asked)
+    leak = Leak(to=session.me, what=SCORES, why="the result", kind="output", elements=len(found))
+    session.ledger.record(leak)
     return found[:, 0] / 2.0 ** (VALUE_BITS + WEIGHT_BITS)
 
 
@@ -255,8 +264,8 @@ def _check(
 
 
 def _meet(session: Session, peer: str, rows: int) -> int:
-    session.send(peer, "setup/common", torch.tensor([rows]), phase="setup")
-    found = int(session.recv(peer, "setup/common", (1,))[0])
+    session.publish(COMMON, (rows,), to=(peer,))
+    (found,) = session.learn(peer, COMMON, to=(session.me,))
     if found != rows:
         raise PartyError(peer, f"has {found} common rows, wanted {rows}; match ids first")
     return found

@@ -8,10 +8,11 @@ import torch
 
 from tacit.errors import ConfigError, FrameError
 from tacit.llm.model.architecture import Architecture
-from tacit.party import Session
+from tacit.party import Fact, Session
 
 _LARGEST_BYTES = 4096
 _TAG = "setup/architecture"
+_BYTES = Fact(tag="architecture bytes", count=1, what="")
 
 
 def announce(session: Session, architecture: Architecture) -> None:
@@ -20,7 +21,7 @@ def announce(session: Session, architecture: Architecture) -> None:
     Cost: two messages to each of the others, below 1 kB.
     """
     text = json.dumps(asdict(architecture)).encode()
-    session.publish("architecture bytes", (len(text),))
+    session.publish(_BYTES, (len(text),))
     for peer in session.peers:
         words = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         session.send(peer, _TAG, words, phase="setup")
@@ -32,7 +33,7 @@ def hear(session: Session, owner: str) -> Architecture:
     Raises:
         FrameError: what came is not an architecture.
     """
-    (size,) = session.learn(owner, "architecture bytes", 1)
+    (size,) = session.learn(owner, _BYTES)
     if not 0 < size <= _LARGEST_BYTES:
         raise FrameError(owner, f"announces an architecture of {size} bytes")
     text = bytes(session.recv(owner, _TAG, (size,), dtype=torch.uint8).tolist())

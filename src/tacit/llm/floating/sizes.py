@@ -1,7 +1,7 @@
 """How large weights and values usually are: what noise is measured by."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,11 +11,10 @@ from tacit.llm.floating.program import Equation, Function, MaskedValue, Rows, mu
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.bounds import weight_shapes
 from tacit.llm.sealed.passes import Pass
-from tacit.party import Session
+from tacit.party import Fact, Session
 
 _FURTHEST = 40
 _PROBE = 16
-_TAG = "floating sizes"
 
 
 class Measuring:
@@ -100,15 +99,20 @@ def name_of(name: str) -> str:
     return "embed.weight" if name == "embed" else name
 
 
+def _fact(names: Sequence[object]) -> Fact:
+    # What a chat shows is written down with its first text: see `FloatingTalk`.
+    return Fact(tag="floating sizes", count=len(names), what="")
+
+
 def publish(session: Session, sizes: Mapping[str, float]) -> None:
     """Tell everyone the sizes."""
     powers = tuple(round(math.log2(sizes[name])) for name in sorted(sizes))
-    session.publish(_TAG, powers)
+    session.publish(_fact(powers), powers)
 
 
 def learn(session: Session, owner: str, names: list[str]) -> dict[str, float]:
     """Receive the owner's sizes."""
-    powers = session.learn(owner, _TAG, len(names))
+    powers = session.learn(owner, _fact(names))
     if not all(abs(power) <= _FURTHEST for power in powers):
         raise FrameError(owner, f"publishes sizes beyond 2^{_FURTHEST}")
     return {name: 2.0**power for name, power in zip(sorted(names), powers, strict=True)}

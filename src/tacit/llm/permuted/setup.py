@@ -25,11 +25,12 @@ from tacit.llm.permuted.weights import (
     encode_model,
     matrices,
 )
-from tacit.party import Session
+from tacit.party import Fact, Session
 from tacit.ring import KEY_BYTES, Prg, panel_rows
 
 _DIGEST_BYTES = 32
-_PRECISION = "precision"
+_TOLD = Fact(tag="precision", count=len(fields(Precision)), what="")
+"""Written down with the first text: see `told_leaks`."""
 _PART_BYTES = 32 << 20
 """Of a matrix, in one message."""
 KEPT_BYTES = 1 << 30
@@ -205,7 +206,7 @@ class MaskedWeights:
 
 def publish_precision(session: Session, precision: Precision) -> None:
     """Tell everyone how many bits values have, as the owner. Cost: 104 bytes to each, once."""
-    session.publish(_PRECISION, astuple(precision))
+    session.publish(_TOLD, astuple(precision))
 
 
 def learn_precision(session: Session, owner: str) -> Precision:
@@ -215,7 +216,7 @@ def learn_precision(session: Session, owner: str) -> Precision:
         FrameError: no words could be laid out like that.
     """
     names = [field.name for field in fields(Precision)]
-    bits = session.learn(owner, _PRECISION, len(names))
+    bits = session.learn(owner, _TOLD)
     try:
         return Precision(**dict(zip(names, bits, strict=True)))
     except ConfigError as error:

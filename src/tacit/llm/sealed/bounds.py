@@ -17,7 +17,7 @@ from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.folded import has_bias
 from tacit.mpc.share import SPARE_BITS, WORD_BITS
-from tacit.party import Session
+from tacit.party import Fact, Session
 
 FRAC_BITS = 16
 _SLACK = 1.25
@@ -27,7 +27,6 @@ _DIVISOR_BITS = 6
 """What an average of keys that are all alike is divided by keeps so many, up to 1024 keys."""
 _FEWEST_BITS = 26
 """Of a product that goes into the stream: with fewer than 13 of each factor rounding would show."""
-_TAG = "sealed bounds"
 
 Shape = tuple[int, ...]
 
@@ -143,15 +142,20 @@ def mixed_bits(stream: int, keys: int) -> tuple[int, int]:
     return (FRAC_BITS, FRAC_BITS) if is_long else (average, inverse)
 
 
+def _fact(a: Architecture) -> Fact:
+    # What a chat shows is written down with its first text.
+    return Fact(tag="sealed bounds", count=len(names(a)), what="")
+
+
 def publish(session: Session, a: Architecture, bounds: Mapping[str, float]) -> None:
     """Tell everyone the bounds. Cost: 8 bytes for each, once per session."""
-    session.publish(_TAG, tuple(round(math.log2(bounds[name])) for name in names(a)))
+    session.publish(_fact(a), tuple(round(math.log2(bounds[name])) for name in names(a)))
 
 
 def learn(session: Session, owner: str, a: Architecture) -> dict[str, float]:
     """Receive the owner's bounds."""
     wanted = names(a)
-    powers = session.learn(owner, _TAG, len(wanted))
+    powers = session.learn(owner, _fact(a))
     if not all(abs(power) <= _FURTHEST for power in powers):
         raise FrameError(owner, f"publishes bounds beyond 2^{_FURTHEST}")
     return {name: 2.0**power for name, power in zip(wanted, powers, strict=True)}

@@ -30,7 +30,7 @@ from tacit.mpc import (
     make_plan,
 )
 from tacit.mpc.recorder import Next
-from tacit.party import Session, without_collections
+from tacit.party import Fact, Session, without_collections
 from tacit.ring import Prg
 
 PROTOCOL = "sealed"
@@ -252,6 +252,9 @@ def plan_pass(
     )
 
 
+_GAIN = Fact(tag="sealed gain", count=1, what="")
+
+
 def sit_down(
     session: Session,
     architecture: Architecture,
@@ -275,11 +278,11 @@ def sit_down(
     session.agree("model", hashlib.sha256(text.encode()).digest())
     if known is None:
         bounds: Mapping[str, float] = learn(session, seats.owner, architecture)
-        (gain,) = session.learn(seats.owner, "sealed gain", 1)
+        (gain,) = session.learn(seats.owner, _GAIN)
     else:
         bounds, gain = known
         publish(session, architecture, bounds)
-        session.publish("sealed gain", (gain,))
+        session.publish(_GAIN, (gain,))
     passing = Passing(
         architecture=architecture,
         bounds=bounds,

@@ -10,6 +10,7 @@ from encoders import MINILM, minilm, small_bert
 from harness import PATIENCE
 from tacit.errors import DataError, DisagreementError
 from tacit.learn.private import Crew
+from tacit.learn.private.facts import INPUT
 from tacit.mpc import PROTOCOLS, functions_attention, primitives, without_setup
 from tacit.party import Meeting, run_threads
 
@@ -68,7 +69,7 @@ def test_a_client_cannot_announce_more_tokens_than_anybody_has_room_for_one_hot(
 
     def party(session):
         if session.me == crew.client:
-            session.publish("input-facts", (2, 0, 1, 1 << 22, 0, 0, 0, 0, 0, 0))
+            session.publish(INPUT, (2, 0, 1, 1 << 22, 0, 0, 0, 0, 0, 0))
             return session.finish()
         return private.join(session)
 

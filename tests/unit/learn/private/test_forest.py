@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import tacit
 from tacit.errors import ConfigError, DataError, DisagreementError
-from tacit.learn.private.forest import agree_on_forest, make_forest, order_of
+from tacit.learn.private.forest import FOREST, agree_on_forest, make_forest, order_of
 from tacit.mpc import PROTOCOLS, without_setup
 from tacit.party import Meeting, run_threads
 from tacit.verify import import_ensemble
@@ -167,7 +167,7 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_sent():
 @pytest.mark.parametrize("sizes", [(1 << 30, 4, 3, 2, 0), (1, 40, 3, 2, 0), (1, 2, 0, 2, 0)])
 def test_an_owner_cannot_announce_what_nobody_can_compute(sizes):
     def owner(session):
-        session.publish("forest", sizes)
+        session.publish(FOREST, sizes)
 
     programs = {"ann": owner, "bob": lambda session: agree_on_forest(session, "ann", None)}
     with pytest.raises(DisagreementError, match="ann"):

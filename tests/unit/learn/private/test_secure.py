@@ -12,6 +12,7 @@ import tacit
 from harness import PATIENCE
 from tacit.errors import ConfigError, DataError, DisagreementError, InputError, RangeError
 from tacit.learn.private import Crew, secure
+from tacit.learn.private.facts import INPUT
 from tacit.mpc import PROTOCOLS, without_setup
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import TorchOps, import_module, logistic_score
@@ -135,7 +136,7 @@ def test_what_a_client_announces_is_checked(said, words):
 
     def party(session):
         if session.me == "hospital":
-            session.publish("input-facts", said)
+            session.publish(INPUT, said)
             return session.finish()
         return private.join(session)
 

@@ -11,6 +11,7 @@ from tacit.learn.vertical import regression
 from tacit.learn.vertical.regression import (
     Regression,
     coordinate,
+    leaks_of_regression,
     minimise_taylor,
     partial_scores,
     regress,
@@ -92,8 +93,14 @@ def test_a_coordinator_learns_gradients_and_rows_that_do_not_match_do_not_count(
     wanted = minimise_taylor(x[matched == 1], y[matched == 1], task)
     found = np.concatenate([ends["shop"][0], ends["bank"][0]])
     assert np.abs(found - wanted).max() < 1e-4
-    judge = {one.what for one in ends["judge"][2] if one.to == "judge"}
-    assert judge == {f"gradient and weights of {one} at every step" for one in ("bank", "shop")}
+    listed = leaks_of_regression(task, 24, {"bank": 4, "shop": 2})
+    whole = {(one.to, one.what): one.elements for one in listed}
+    for name in ends:
+        mine = {(one.to, one.what): one.elements for one in ends[name][2] if one.to == name}
+        scores = ("bank", "the part of shop in the score of every row")  # asked for afterwards
+        mine.pop(scores, None)
+        # The constant of the labels' owner is a column of its part.
+        assert mine == {entry: count for entry, count in whole.items() if entry[0] == name}
     assert not any("match" in one.what for name in ("bank", "shop") for one in ends[name][2])
 
 

@@ -104,12 +104,7 @@ def test_the_ledger_lists_what_the_protocol_shows():
     ends = fitted(task)
     listed = leaks_of_boosting(task, 240, {"bank": 2, "shop": 4}, asked=240)
     most = {(one.to, one.what): one.elements for one in listed}
-    told = {
-        (one.to, one.what): one.elements
-        for end in ends.values()
-        for one in end[2]
-        if one.kind != "size"
-    }
+    told = {(one.to, one.what): one.elements for end in ends.values() for one in end[2]}
     assert set(told) == set(most)
     assert all(count <= most[key] for key, count in told.items())
 

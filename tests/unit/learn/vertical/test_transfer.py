@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 
+from observer import Observer
 from short_keys import short_key
 from tacit.errors import ConfigError, DataError
 from tacit.learn.vertical import transfer
@@ -30,14 +31,14 @@ def _short_keys(monkeypatch):
     monkeypatch.setattr(transfer, "make_key", short_key)
 
 
-def learned(task, parts=PARTS, common=COMMON, y=Y[:300]):
+def learned(task, parts=PARTS, common=COMMON, y=Y[:300], wrap=lambda me, link: link):
     def party(session):
         mine, labels = parts[session.me], y if session.me == task.source else None
         found = carry_over(session, task, mine, common[session.me], labels)
         return found, scores_of_target(session, task, mine, found), session.ledger.entries()
 
     meeting = Meeting(parties=("bank", "shop"), job_digest=b"t" * 32)
-    return run_threads(dict.fromkeys(("bank", "shop"), party), meeting)
+    return run_threads(dict.fromkeys(("bank", "shop"), party), meeting, wrap=wrap)
 
 
 @pytest.mark.parametrize(("cipher", "steps"), [("bfv", 4), ("paillier", 1)])
@@ -53,6 +54,20 @@ def test_maps_and_scores_are_those_of_the_same_loss_in_the_clear(cipher, steps):
     assert ends["bank"][1] is None
     told = {(one.to, one.what) for one in ends["shop"][2] if one.kind == "protocol"}
     assert told == {("shop", "the gradient of its own weights at every step")}
+
+
+def test_sizes_and_scores_are_in_the_ledger_of_who_gets_them(monkeypatch):
+    observer = Observer(monkeypatch)
+    task = Transfer(source="bank", target="shop", width=2, steps=1)
+    ends = learned(task, wrap=observer.tap)
+    for me in PARTS:
+        assert not observer.unsaid(me, ends[me][2])
+        assert not observer.plain(me)
+    told = {(one.to, one.what): one.elements for name in PARTS for one in ends[name][2]}
+    assert told["shop", "the scores of its own rows"] == len(PARTS["shop"])
+    assert told["bank", "how many common rows shop counts"] == 1
+    # Once for the columns of its map, once for its rows.
+    assert told["bank", "how many numbers shop has decrypted under its mask, each time"] == 2
 
 
 def test_a_step_follows_the_gradient_of_the_stated_loss():

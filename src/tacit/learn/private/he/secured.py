@@ -1,5 +1,6 @@
 """`protocol="he"`: one server evaluates a model on ciphertexts of the owner of the rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from tacit.learn.private.he.plan import (
     read_plan,
     structure_of,
 )
-from tacit.party import Session
+from tacit.party import Fact, Session
 from tacit.result import Claim, Forecast, Leak
 from tacit.ring import Prg
 
@@ -31,7 +32,12 @@ _ASSUMPTIONS = (
     "ring-LWE is hard at 128 bits with SEAL's errors, also beside encryptions of functions of the "
     "secret key (circular security); SEAL draws its randomness from the operating system",
 )
-_PLAN_NUMBERS = 9
+RINGS = Fact(
+    tag="he-plan",
+    count=9,
+    what="the parameters of the rings, which depend on the sizes of the weights",
+    why="both sides compute in the same rings",
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -88,14 +94,11 @@ class Enciphered(Direct):
                 kind="output",
                 elements=count,
             ),
-            Leak(
-                to=self.crew.client,
-                what="the parameters of the rings, which depend on the sizes of the weights",
-                why="both sides compute in the same rings",
-                kind="size",
-                elements=_PLAN_NUMBERS,
-            ),
         )
+
+    def told(self, parties: Sequence[str]) -> tuple[Leak, ...]:
+        """Return what both sides tell before the first row."""
+        return (*super().told(parties), *RINGS.leaks(self.crew.server, parties))
 
     def claims(self) -> tuple[Claim, ...]:
         """Return what is promised to either side."""
@@ -127,7 +130,7 @@ class Enciphered(Direct):
         tag = session.shared(session.peers[0]).fork(f"he {session.begin_run()}").bytes(TAG_BYTES)
         if session.me == crew.server:
             plan, whole = self.he_plan(shape, bound)
-            session.publish("he-plan", plan.to_numbers())
+            session.publish(RINGS, plan.to_numbers())
             session.ledger.record(*self._shown_leaks(shape[0] * whole.out.size))
             self._serve(session, plan, whole, tag)
             return None, plan.forecast(crew.client, crew.server)
@@ -141,7 +144,7 @@ class Enciphered(Direct):
         """Read the plan of the owner of the model."""
         structure = structure_of(self.model, self.weights, shape)
         bits = self.bits or DEFAULT_BITS.get(structure.depth, 4)
-        numbers = session.learn(self.crew.server, "he-plan", _PLAN_NUMBERS)
+        numbers = session.learn(self.crew.server, RINGS)
         try:
             plan = read_plan(numbers, structure, shape, bits)
         except ConfigError as error:

@@ -13,7 +13,7 @@ import torch
 
 from tacit.crypto.cipher import Numbers
 from tacit.errors import ConfigError, DataError, PartyError
-from tacit.learn.vertical.exchange import Kept
+from tacit.learn.vertical.exchange import PART, Kept
 from tacit.learn.vertical.secureboost.active import Active
 from tacit.learn.vertical.secureboost.passive import Passive, recv_pairs, send_pairs
 from tacit.learn.vertical.secureboost.task import (
@@ -27,7 +27,6 @@ from tacit.learn.vertical.secureboost.task import (
 )
 from tacit.learners.bins import quantile_cuts
 from tacit.party import Session
-from tacit.result import Leak
 
 
 def boost(
@@ -140,19 +139,15 @@ def _columns(session: Session, task: Boosting, x: Floats) -> dict[str, int]:
     found = {session.me: x.shape[1]}
     for owner in owners:
         if owner != session.me:
-            session.send(owner, "setup/part", torch.tensor(x.shape), phase="setup")
+            session.publish(PART, x.shape, to=(owner,))
     for owner in owners:
         if owner != session.me:
-            rows, columns = session.recv(owner, "setup/part", (2,)).tolist()
+            rows, columns = session.learn(owner, PART, to=(session.me,))
             if rows != len(x) or not 0 <= columns <= 1 << 16:
                 raise PartyError(
                     owner, f"has {rows} rows of {columns} columns, wanted {len(x)}; match ids first"
                 )
             found[owner] = columns
-            what = f"rows and columns of the part of {owner}"
-            session.ledger.record(
-                Leak(to=session.me, what=what, why="sums are sized by it", kind="size", elements=2)
-            )
     return {owner: found[owner] for owner in owners}
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tacit.crypto.cipher import Layout, Numbers, Scheme
 from tacit.errors import ConfigError
+from tacit.learn.vertical.exchange import KEY, PART
 from tacit.party import Session
 from tacit.result import Leak
 
@@ -154,7 +155,8 @@ def leaks_of_boosting(
     ``asked`` are rows that are answered for.
     """
     nodes = task.n_estimators * task.width * (2**task.max_depth - 1)
-    found = []
+    owners = (task.active, *task.passive)
+    found = [*PART.leaks_of_all(owners, owners), *KEY.leaks(task.active, owners)]
     for owner in task.passive:
         found += [
             _leak(
