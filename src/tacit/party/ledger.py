@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tacit.result import Leak, LeakKind
+from tacit.result import Leak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,26 +49,23 @@ class Ledger:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._entries: list[Leak] = []
+        self._totals: dict[Leak, int] = {}  # by an entry without its count, in first-seen order
 
     def record(self, *leaks: Leak) -> None:
-        """Write entries; equal ones are kept, because each is one more look."""
+        """Write entries; the counts of those that differ in nothing else are added up."""
         with self._lock:
-            self._entries.extend(leaks)
+            for leak in leaks:
+                key = replace(leak, elements=0)
+                self._totals[key] = self._totals.get(key, 0) + leak.elements
 
     def entries(self) -> tuple[Leak, ...]:
         """Return what was recorded so far, in order, with repetitions added up."""
         with self._lock:
-            return merge(tuple(self._entries))
+            return tuple(replace(leak, elements=count) for leak, count in self._totals.items())
 
 
-def merge(entries: tuple[Leak, ...]) -> tuple[Leak, ...]:
+def merge(entries: Iterable[Leak]) -> tuple[Leak, ...]:
     """Add up the counts of entries that differ in nothing else, keeping first-seen order."""
-    totals: dict[tuple[str, str, str, LeakKind], int] = {}
-    for leak in entries:
-        key = (leak.to, leak.what, leak.why, leak.kind)
-        totals[key] = totals.get(key, 0) + leak.elements
-    return tuple(
-        Leak(to=to, what=what, why=why, kind=kind, elements=elements)
-        for (to, what, why, kind), elements in totals.items()
-    )
+    ledger = Ledger()
+    ledger.record(*entries)
+    return ledger.entries()

@@ -23,6 +23,7 @@ from tacit.learn.private.forest import FOREST
 from tacit.learn.private.predict import MODEL, told_in_prediction
 from tacit.learn.rows import align_in_the_clear
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
+from tacit.learn.service.attend import foreseen
 from tacit.learn.service.columns import COLUMNS
 from tacit.learn.training import Holding, plan_training, sum_forecasts
 from tacit.learn.training.holdings import HOLDING, holding_of
@@ -171,20 +172,11 @@ def forecast_service(job: ServeJob, asked: Asked) -> Outlook:
             f"A batch of up to {size} rows: {volume['online']:,} B in {cost.online_rounds} rounds, "
             f"offline {volume['offline']:,} B; what goes to and from clients comes on top."
         )
-    largest = [leak for plan in planned.batches[task.most_rows] for leak in plan.leaks]
-    start = [leak for plan in planned.start for leak in plan.leaks]
-    answers = Leak(
-        to=", ".join(job.clients),
-        what=f"the {task.reveal} of every row of theirs",
-        why="the declared result",
-        kind="output",
-        elements=1,
-    )
     return Outlook(
         about=task.protocol,
         lines=tuple(lines),
         forecast=sum_forecasts((plan, 1) for plan in planned.start),
-        leaks=(*merge((*start, *largest)), answers),
+        leaks=foreseen(task, (*planned.start, *planned.batches[task.most_rows])),
         claims=find_protocol(task.protocol).claims,
     )
 

@@ -1,18 +1,18 @@
 """One party of a prediction service: up until it is stopped, and what it says then."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from tacit.crypto import Identity
 from tacit.learn.service.acceptor import Acceptor
-from tacit.learn.service.server import PredictionServer, Tally, deal_predictions
+from tacit.learn.service.server import BATCH, QUESTION, PredictionServer, Tally, deal_predictions
 from tacit.learn.service.task import ServiceTask
 from tacit.learn.training import sum_forecasts
-from tacit.mpc import find_protocol
-from tacit.party import Session, Usage
+from tacit.mpc import Plan, find_protocol
+from tacit.party import Session, Usage, merge
 from tacit.result import Claim, Leak, Metric, Result
 from tacit.transport import Credentials, Limits, Patience, Peer, listen
 
@@ -68,7 +68,10 @@ def attend(
         parties=(usage.report(name=session.me, role=role, progress=session.progress),),
         forecast=sum_forecasts((*tally.guards.values(), *tally.runs.values())),
         metered=session.cost(),
-        leakage=(*(_answered(task, tally) if is_first else ()), *tally.leaks),
+        leakage=(
+            *(answered(task, tally.rows) if is_first and tally.rows else ()),
+            *tally.ledger.entries(),
+        ),
         claims=(*find_protocol(task.protocol).claims, *_claims(task)),
         utility=_metrics(tally) if is_first else (),
     )
@@ -105,10 +108,19 @@ def _client_limits(task: ServiceTask) -> Limits:
     )
 
 
-def _answered(task: ServiceTask, tally: Tally) -> tuple[Leak, ...]:
-    """Write down, once, what clients were told."""
-    if not tally.rows:
-        return ()
+def foreseen(task: ServiceTask, plans: Iterable[Plan]) -> tuple[Leak, ...]:
+    """List what a start and one question of every client, in a batch of its own, will tell."""
+    servers, dealer = task.roles.computing, task.roles.dealer
+    return (
+        *answered(task, 1),
+        *merge(leak for plan in plans for leak in plan.leaks),
+        *QUESTION.leaks_of_all(task.clients, servers),
+        *BATCH.leaks(task.roles.first, (dealer,)),
+    )
+
+
+def answered(task: ServiceTask, rows: int) -> tuple[Leak, ...]:
+    """List what clients are told who asked about so many rows."""
     what = "the class of every row" if task.reveal == "class" else "scores of every row"
     return (
         Leak(
@@ -116,7 +128,7 @@ def _answered(task: ServiceTask, tally: Tally) -> tuple[Leak, ...]:
             what=f"{what} that they asked about",
             why="declared in the job",
             kind="output",
-            elements=tally.rows * task.width,
+            elements=rows * task.width,
         ),
     )
 

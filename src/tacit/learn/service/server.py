@@ -17,12 +17,23 @@ from tacit.learn.service.queue import ANSWER_S, RequestQueue, Ticket
 from tacit.learn.service.task import ServiceTask
 from tacit.mpc import OpeningCache, Plan, SecretOps, Share, compute, serve
 from tacit.mpc.share import Spec
-from tacit.party import Ledger, Progress, Session, merge
-from tacit.result import Leak
+from tacit.party import Fact, Ledger, Progress, Session
 
 R = TypeVar("R")
 
 _GLANCE_S = 0.2
+QUESTION = Fact(
+    tag="ready/share",
+    count=1,
+    what="when {owner} asks, and about how many rows",
+    why="questions are answered together",
+)
+BATCH = Fact(
+    tag="batch/size",
+    count=1,
+    what="when questions are answered, and to how many rows they were filled up",
+    why="it deals for as many",
+)
 _END = -1
 
 
@@ -38,7 +49,7 @@ class Tally:
     rows: int = 0
     runs: dict[int, tuple[Plan, int]] = field(default_factory=dict)
     guards: dict[int, tuple[Plan, int]] = field(default_factory=dict)
-    leaks: tuple[Leak, ...] = ()
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 class PredictionServer:
@@ -104,6 +115,8 @@ class PredictionServer:
 
     def _reported(self, ticket: Ticket, rows: int) -> None:
         """Note a share of mine: the first server keeps the list, the second tells it."""
+        client = self._task.clients[ticket.client]
+        self.tally.ledger.record(*QUESTION.leaks(client, self._task.roles.computing))
         if self._is_first:
             self._order.report(ticket, rows)
         else:
@@ -142,6 +155,7 @@ class PredictionServer:
         rows = sum(rows for _, rows in items)
         if rows:
             _tell(self._session, self._task.roles.dealer, self._task.padded(rows))
+            self.tally.ledger.record(*BATCH.leaks(self._session.me, (self._task.roles.dealer,)))
 
     def _follow(self) -> None:
         first, most = self._other, self._task.most_rows
@@ -187,8 +201,8 @@ class PredictionServer:
             at += rows
         spec = Spec.of(shape=tuple(x.shape), frac_bits=task.frac_bits, bound=task.feature_bound)
         kept = {"x": self._clipped(Share(x, spec), padded)}
-        share, ledger = self._run(padded, partial(task.answer, rows=padded), kept)
-        turn = _count(self.tally, self._plans, padded, ledger)
+        share = self._run(padded, partial(task.answer, rows=padded), kept)
+        turn = _count(self.tally, self._plans, padded)
         assert isinstance(share, Share)  # noqa: S101 - a service answers with numbers
         mask = self._session.shared(self._other).fork(f"answers {self._number}.{turn}")
         words = mask.words(tuple(share.words.shape))
@@ -206,13 +220,10 @@ class PredictionServer:
         assert isinstance(share, Share)  # noqa: S101 - clipped numbers are numbers
         return Share(share.words, x.spec)
 
-    def _run(
-        self, rows: int, program: Callable[[SecretOps], R], kept: Mapping[str, Share]
-    ) -> tuple[R, Ledger]:
-        """Run a program on the weights, and give what it noted: it must not pile up over runs."""
-        ledger = Ledger()
-        result = compute(
-            replace(self._session, ledger=ledger, progress=Progress()),
+    def _run(self, rows: int, program: Callable[[SecretOps], R], kept: Mapping[str, Share]) -> R:
+        """Run a program on the weights; what it notes must not pile up over runs."""
+        return compute(
+            replace(self._session, ledger=self.tally.ledger, progress=Progress()),
             self._plans.get(rows),
             program,
             inputs={},
@@ -220,7 +231,6 @@ class PredictionServer:
             cache=self._plans.cache,
             is_agreed=True,
         )
-        return result, ledger
 
 
 def deal_predictions(session: Session, task: ServiceTask) -> Tally:
@@ -239,13 +249,13 @@ def deal_predictions(session: Session, task: ServiceTask) -> Tally:
             return tally
         if rows not in task.sizes:
             raise FrameError(task.roles.first, f"it announced a batch of {rows} rows")
-        ledger = Ledger()
-        own = replace(session, ledger=ledger, progress=Progress())
+        own = replace(session, ledger=tally.ledger, progress=Progress())
+        tally.ledger.record(*BATCH.leaks(task.roles.first, (session.me,)))
         if task.clip:
             serve(own, plans.clips[rows], inputs={}, is_agreed=True)
             _count_guard(tally, plans.clips[rows], rows)
         serve(own, plans.get(rows), inputs={}, cache=plans.cache, is_agreed=True)
-        _count(tally, plans, rows, ledger)
+        _count(tally, plans, rows)
         tally.rows += rows
 
 
@@ -282,10 +292,8 @@ def _check(
     session: Session, task: ServiceTask, share: Mapping[str, Tensor] | None, tally: Tally
 ) -> None:
     """Compare the weights with their bound, and note what was opened."""
-    ledger = Ledger()
-    quiet = replace(session, ledger=ledger, progress=Progress())
+    quiet = replace(session, ledger=tally.ledger, progress=Progress())
     tally.guards[0] = (check_weights(quiet, task, share), 1)
-    tally.leaks = merge((*tally.leaks, *ledger.entries()))
 
 
 def _count_guard(tally: Tally, plan: Plan, rows: int) -> None:
@@ -293,12 +301,11 @@ def _count_guard(tally: Tally, plan: Plan, rows: int) -> None:
     tally.guards[rows] = (plan, times + 1)
 
 
-def _count(tally: Tally, plans: Plans, rows: int, ledger: Ledger) -> int:
+def _count(tally: Tally, plans: Plans, rows: int) -> int:
     """Note a run; return how many there were before."""
     turn = sum(times for _, times in tally.runs.values())
     _, times = tally.runs.get(rows, (plans.get(rows), 0))
     tally.runs[rows] = (plans.get(rows), times + 1)
-    tally.leaks = merge((*tally.leaks, *ledger.entries()))
     return turn
 
 

@@ -16,7 +16,9 @@ from tacit.learn.service import (
     PredictionServer,
     deal_predictions,
     load_share,
+    plan_service,
 )
+from tacit.learn.service.attend import foreseen
 from tacit.learn.service.order import Order
 from tacit.learn.service.queue import RequestQueue, Ticket
 from tacit.mpc.additive2.opening import OpenMasked
@@ -43,6 +45,29 @@ def test_answers_are_those_of_the_model_in_the_clear(
     with serving(task) as service:
         answers = service.client("client-0").ask(rows)  # more rows than fit into one question
     torch.testing.assert_close(answers, service.plain(rows), atol=2e-3, rtol=0.0)
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
+def test_who_asked_how_often_is_in_the_ledgers_as_it_was_foreseen(
+    make_service_task, serving, rows, protocol
+):
+    task = make_service_task(protocol=protocol, clients=("client-0", "client-1"), sizes=(8,))
+    with serving(task) as service:
+        for name, times in (("client-0", 3), ("client-1", 1)):
+            client = service.client(name)
+            for _ in range(times):
+                client.ask(rows[:1])
+    written = {}
+    for tally in service.ends["ends"].values():
+        written |= {(leak.to, leak.what): leak.elements for leak in tally.ledger.entries()}
+    for server in ROLES.computing:
+        assert written[server, "when client-0 asks, and about how many rows"] == 3
+        assert written[server, "when client-1 asks, and about how many rows"] == 1
+    batches = "when questions are answered, and to how many rows they were filled up"
+    assert written[ROLES.dealer, batches] == 4
+    planned = plan_service(task, parties=PARTIES)
+    listed = foreseen(task, (*planned.start, *planned.batches[8]))
+    assert set(written) == {(one.to, one.what) for one in listed if one.to != "clients"}
 
 
 def test_weights_are_opened_under_masks_once_and_not_with_every_question(
@@ -267,7 +292,7 @@ def ask_many(task, serving, rows, *, questions):
         for server in service.servers.values():
             assert server.queue.waiting() == 0
             assert server.tally.questions == questions
-            assert len(server.tally.leaks) < 10
+            assert len(server.tally.ledger.entries()) < 30  # however many questions there were
             assert set(server.tally.runs) <= {0, *task.sizes}
     dealer = service.ends["ends"][ROLES.dealer]
     assert {size: times for size, (_, times) in dealer.runs.items()} == {
