@@ -4,7 +4,9 @@ A torch `Dataset` and one of Hugging Face's `datasets` are known by what they ca
 library is needed. All of it is read into memory.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -77,7 +79,10 @@ def numbers_of(given: object) -> npt.NDArray[np.float64]:
     Raises:
         DataError: they are not numbers.
     """
-    found = features_of(given)
+    try:
+        found = features_of(given)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"wanted rows of numbers, all of one shape: {error}") from error
     if found.dtype.kind in "biuf":
         return found.astype(np.float64)
     if found.dtype.kind != "O" or not found.ndim:
@@ -114,6 +119,43 @@ def names_of(given: object) -> tuple[str, ...]:
     if not hasattr(given, "to_numpy"):  # see `features_and_labels`
         found = [one for one in found if one != next((y for y in LABELS if y in found), None)]
     return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Frame:
+    """The least that is a data frame here: rows, and what their columns are called, if anything."""
+
+    rows: Any
+    columns: tuple[str, ...]
+
+    def to_numpy(self) -> Array:
+        """Return the rows."""
+        return to_array(self.rows)
+
+
+def mark_of(names: Sequence[str]) -> int:
+    """Return a number that stands for names in their order, and 0 for none.
+
+    Guarantee: 48 bits of SHA-256; who can guess the names can check the guess.
+    """
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    return int.from_bytes(digest[:6], "big") if names else 0
+
+
+def check_names(marks: Mapping[str, int]) -> None:
+    """Refuse owners of rows whose columns are called otherwise; no names go with all.
+
+    Raises:
+        DataError: names two owners.
+    """
+    named = [owner for owner, mark in marks.items() if mark]
+    other = next((owner for owner in named if marks[owner] != marks[named[0]]), None)
+    if other is not None:
+        raise DataError(
+            f"owners of rows must have the same columns in the same order, and those of {other!r} "
+            f"are called otherwise, or stand in another order, than those of {named[0]!r}; bring "
+            "them in one order (columns are taken by position)"
+        )
 
 
 def _columns(given: object) -> Mapping[str, Any] | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from tacit.errors import DataError, InputError
 from tacit.learners.engine import Engine, Walker
 from tacit.learners.parties import Parties
-from tacit.learners.tables import Table
+from tacit.learners.tables import Table, check_alike
 from tacit.notebook import lines, table
 from tacit.result import Forecast
 
@@ -94,6 +94,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
 
     def score(self, data: Table, *, to: tuple[str, ...] | None = None) -> float | None:
         """Open how good the answers are, as scikit-learn scores this kind of learner."""
+        self._check_labels(data)
         found = self._opened(self._rate, data, "score", to, "the declared score")
         return None if found is None else self._scored(found, data)
 
@@ -108,6 +109,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         """Walk over some rows, and open what that keeps to their owners, or to ``to``."""
         name, receivers = self._fitted(), data.owners if to is None else to
         self._check_question(data)
+        check_alike(self.data_, data)
 
         def work(engine: Engine) -> dict[str, Tensor]:
             walk(engine, data, name)
@@ -165,6 +167,10 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
             raise DataError(
                 f"{type(self).__name__} takes no missing values: fill them in, or grow trees"
             )
+
+    def _check_labels(self, data: Table) -> None:
+        """Refuse labels that the answers cannot be measured by, before anything is shared."""
+        self._fitted()
 
     def _worded(self, answers: Tensor) -> Array:
         return answers.double().numpy()

@@ -33,6 +33,21 @@ class Classifier(Learner):
                 + ("numbers or none" if not data.classes else "a single class")
             )
 
+    def _check_labels(self, data: Table) -> None:
+        super()._check_labels(data)
+        known, names = self.classes_.tolist(), self.parties_.classes.get(data.name)
+        if not data.classes:
+            raise DataError("wanted rows with labels that name classes, got numbers or none")
+        if data.classes > len(known):
+            raise DataError(
+                f"the labels name {data.classes} classes, and {len(known)} were learned"
+            )
+        if names is not None and list(names) != known:
+            raise DataError(
+                f"wanted labels of the classes {known}, in this order, as they were learned; got "
+                f"{list(names)}"
+            )
+
     def _set_results(self, data: Table) -> None:
         super()._set_results(data)
         names = self.parties_.classes.get(data.name, tuple(range(data.classes)))
@@ -48,13 +63,18 @@ class Classifier(Learner):
 
     def _rate(self, walker: Walker, data: Table, name: str) -> None:
         self._scores(walker, data, name)
-        uses = {"scores": f"{name}/scores", "y": data.load_labels(walker)}
+        uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
         walker.run(_right, uses=uses, gives=f"{name}/")
+
+    def _labels(self, walker: Walker, data: Table) -> str:
+        """Share labels with a column for every class that was learned, also where few occur."""
+        return data.load_labels(walker, len(self.classes_))
 
     def confusion(
         self, data: Table, *, to: tuple[str, ...] | None = None
     ) -> npt.NDArray[Any] | None:
         """Open how many rows of each class (down) are taken for which class (across)."""
+        self._check_labels(data)
         found = self._opened(self._confuse, data, "confusion", to, "the declared confusion matrix")
         return None if found is None else torch.round(found.double()).long().numpy()
 
@@ -67,6 +87,7 @@ class Classifier(Learner):
         are all of one class, which is the only other thing that this tells.
         """
         self._two_classes("auc")
+        self._check_labels(data)
         found = self._opened(self._area, data, "auc", to, "the declared AUC")
         if found is None:
             return None
@@ -87,6 +108,7 @@ class Classifier(Learner):
         if not 2 <= bins <= 100:
             raise ConfigError(f"bins must be from 2 to 100, got {bins}")
         walk = partial(self._calibrate, bins=bins)
+        self._check_labels(data)
         found = self._opened(walk, data, "calibration", to, "the declared calibration")
         if found is None:
             return None
@@ -101,12 +123,12 @@ class Classifier(Learner):
 
     def _confuse(self, walker: Walker, data: Table, name: str) -> None:
         self._scores(walker, data, name)
-        uses = {"scores": f"{name}/scores", "y": data.load_labels(walker)}
+        uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
         walker.run(_confused, uses=uses, gives=f"{name}/")
 
     def _area(self, walker: Walker, data: Table, name: str) -> None:
         self._scores(walker, data, name)
-        uses = {"scores": f"{name}/scores", "y": data.load_labels(walker)}
+        uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
         rows = data.shape[0]
         step = max(1, PAIRS // rows)
         for at in range(0, rows, step):
@@ -117,7 +139,7 @@ class Classifier(Learner):
 
     def _calibrate(self, walker: Walker, data: Table, name: str, *, bins: int) -> None:
         self._scores(walker, data, name)
-        uses = {"scores": f"{name}/scores", "y": data.load_labels(walker)}
+        uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
         walker.run(_by_chance, uses=uses, gives=f"{name}/", bins=bins, chances=self.chances)
 
     def _worded(self, answers: Tensor) -> npt.NDArray[Any]:

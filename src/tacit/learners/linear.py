@@ -29,6 +29,13 @@ class Regressor(Learner):
 
     def _check(self, data: Table) -> None:
         super()._check(data)
+        self._check_numbers(data)
+
+    def _check_labels(self, data: Table) -> None:
+        super()._check_labels(data)
+        self._check_numbers(data)
+
+    def _check_numbers(self, data: Table) -> None:
         if not data.has_labels or data.classes:
             raise DataError(
                 f"{type(self).__name__} wants labels that are numbers; say "

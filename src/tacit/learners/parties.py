@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar, cast
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.given import features_and_labels
+from tacit.given import features_and_labels, names_of
 from tacit.learners.engine import Engine, Forecaster
 from tacit.learners.stacked import stack
 from tacit.learners.tables import (
@@ -132,6 +132,8 @@ class Parties(ABC):
 
         Args:
             split: whether owners have different rows, or different columns of the same rows.
+                Columns are taken by position; owners of rows whose columns have names are
+                refused where these differ, or stand in another order.
             parts: by owner, features, or a pair of features and labels; or a torch or Hugging
                 Face data set of both. Where this process is one party, only its own part; every
                 party names the same owners by `owners`.
@@ -155,10 +157,14 @@ class Parties(ABC):
             counted = 0
 
         holders = self._holders(parts)
+        names = {}
+        if split == "rows":  # owners of columns have different ones
+            features = {o: part[0] if _is_pair(part) else part for o, part in parts.items()}
+            names = {owner: names_of(x) for owner, x in features.items()}
 
         def exchange(engine: Engine) -> tuple[Holding, ...]:
             mine = pairs.get(engine.me)
-            facts = None if mine is None else facts_of(*mine, counted)
+            facts = None if mine is None else facts_of(*mine, counted, names.get(engine.me, ()))
             return exchange_facts(engine.session, holders, facts)
 
         holdings = self.do(exchange)
@@ -374,6 +380,10 @@ class Planned(Parties):
     def cost(self) -> Cost:
         """Return what would be sent."""
         return self.walker.forecast().cost
+
+
+def _is_pair(part: Part) -> bool:
+    return isinstance(part, tuple) and len(part) == 2
 
 
 def _pair(

@@ -12,7 +12,7 @@ from tacit.learners.arithmetic import excess_bits, fixed, inverse, mean, public_
 from tacit.learners.base import Learner
 from tacit.learners.engine import Engine, Values, Walker
 from tacit.learners.solving import diagonal, gram
-from tacit.learners.tables import Table
+from tacit.learners.tables import Table, check_alike
 
 LARGEST_SCALED = 16.0
 """Scaled features saturate at so many standard deviations."""
@@ -40,6 +40,7 @@ class StandardScaler(Learner):
     def transform(self, data: Table) -> Table:
         """Return the table with scaled features, which stay shares; labels come along."""
         name, parties = self._fitted(), self.parties_
+        check_alike(self.data_, data)
         made = replace(
             data,
             name=parties.name("scaled table"),
@@ -53,6 +54,8 @@ class StandardScaler(Learner):
             engine.run(_scaled, uses=uses, gives=f"{made.name}/")
 
         parties.do(work)
+        if data.name in parties.classes:
+            parties.classes[made.name] = parties.classes[data.name]
         return made
 
     def fit_transform(self, data: Table, parties: Any) -> Table:

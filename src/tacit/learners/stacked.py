@@ -50,11 +50,12 @@ class Stacked(Table):
         _join(walker, [one.load(walker, kind, make, **options) for one in self.tables], name)
         return name
 
-    def load_labels(self, walker: Walker) -> str:
-        """Share labels of all tables, once."""
-        name = f"{self.name}/y"
+    def load_labels(self, walker: Walker, classes: int | None = None) -> str:
+        """Share labels of all tables, once; see `Table.load_labels`."""
+        classes = self.classes if classes is None else classes
+        name = f"{self.name}/y" if classes == self.classes else f"{self.name}/y of {classes}"
         if name not in walker.facts:
-            _join(walker, [one.load_labels(walker) for one in self.tables], name)
+            _join(walker, [one.load_labels(walker, classes) for one in self.tables], name)
         return name
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError
-from tacit.given import to_array
+from tacit.given import check_names, mark_of, numbers_of, to_array
 from tacit.learners.engine import Engine, Values, Walker
 from tacit.nn import quarters_of, size_of
 from tacit.party import Fact, Session
@@ -22,9 +22,11 @@ Split = Literal["rows", "columns", "both"]
 LARGEST_ROWS = 1 << 24
 LARGEST_COLUMNS = 1 << 16
 LARGEST_CLASSES = 1 << 10
-_FACTS = 6
+_FACTS = 7
 PART = Fact(
-    tag="table", count=_FACTS, what="rows, columns, classes and sizes of the part of {owner}"
+    tag="table",
+    count=_FACTS,
+    what="rows, columns (with a hash of their names), classes and sizes of the part of {owner}",
 )
 _NOTHING = (0,) * _FACTS
 """What an owner announces who has no part of a table."""
@@ -44,6 +46,7 @@ class Holding:
         labels: none, numbers or classes.
         classes: how many, if they are classes.
         label_bound: how large a label can be.
+        names: what stands for the names of columns, where owners have rows; 0 for none.
     """
 
     owner: str
@@ -53,6 +56,7 @@ class Holding:
     labels: Literal["none", "real", "class"]
     classes: int
     label_bound: float
+    names: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -171,14 +175,19 @@ class Table:
         self.enter(walker, name, parts, mine, bound, is_whole=False)
         return name
 
-    def load_labels(self, walker: Walker) -> str:
-        """Share labels, as one-hot rows or as numbers, once; return the name they keep."""
-        name = f"{self.name}/y"
+    def load_labels(self, walker: Walker, classes: int | None = None) -> str:
+        """Share labels, as one-hot rows or as numbers, once; return the name they keep.
+
+        Args:
+            walker: whose walk needs them.
+            classes: how many there are; as many as the labels of the table name, if not given.
+        """
+        classes = self.classes if classes is None else classes
+        name = f"{self.name}/y" if classes == self.classes else f"{self.name}/y of {classes}"
         if name in walker.facts:
             return name
         if not self.has_labels:
             raise DataError("this learner wants labels, and no owner of the table has any")
-        classes = self.classes
         parts = tuple(
             (one.owner, one.rows, classes or 1) for one in self.holdings if one.labels != "none"
         )
@@ -241,8 +250,8 @@ def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor
     """Bring an owner's features to a matrix of double precision, or say what is wrong with them."""
     try:
         # A copy: what an owner does to its array later is no part of the table.
-        x = torch.from_numpy(to_array(values).astype(np.float64, order="C"))
-    except (TypeError, ValueError) as error:
+        x = torch.from_numpy(np.ascontiguousarray(numbers_of(values)))
+    except DataError as error:
         raise DataError(f"{owner!r} gave features that are not numbers: {error}") from error
     if x.dim() != 2 or not x.shape[0]:
         raise DataError(
@@ -282,13 +291,16 @@ def labels_of(owner: str, values: Any, classes: Sequence[Any] | None) -> Tensor:
     return numbers
 
 
-def facts_of(x: Tensor | None, y: Tensor | None, classes: int | None) -> tuple[int, ...]:
+def facts_of(
+    x: Tensor | None, y: Tensor | None, classes: int | None, names: Sequence[str] = ()
+) -> tuple[int, ...]:
     """Return the public facts of a part, as everyone is told them.
 
     Args:
         x: features.
         y: labels.
         classes: how many classes there are, 0 if labels are numbers; None to find out.
+        names: of the columns, if other owners must have the same ones.
     """
     if classes is None:
         classes = int(y.max()) + 1 if y is not None and is_classes(y) else 0
@@ -297,7 +309,8 @@ def facts_of(x: Tensor | None, y: Tensor | None, classes: int | None) -> tuple[i
         0 if one is None else quarters_of(float(one.nan_to_num().abs().max())) for one in (x, y)
     )
     rows = next(len(one) for one in (x, y) if one is not None)
-    return rows, 0 if x is None else x.shape[1], kind, classes if kind == _CLASS else 0, *sizes
+    wide, counted = 0 if x is None else x.shape[1], classes if kind == _CLASS else 0
+    return rows, wide, kind, counted, *sizes, mark_of(names)
 
 
 def is_classes(y: Tensor) -> bool:
@@ -324,7 +337,7 @@ def exchange_facts(
 
 def holding_of(owner: str, facts: tuple[int, ...]) -> Holding:
     """Read the public facts of a part, as `facts_of` gives them."""
-    rows, columns, kind, classes, size, label_size = facts
+    rows, columns, kind, classes, size, label_size, names = facts
     if not (0 < rows <= LARGEST_ROWS and 0 <= columns <= LARGEST_COLUMNS and kind in (0, 1, 2)):
         raise DisagreementError(owner, f"announced an impossible table of {rows} × {columns}")
     if not 0 <= classes <= LARGEST_CLASSES or max(abs(size), abs(label_size)) > _LARGEST_QUARTERS:
@@ -338,6 +351,7 @@ def holding_of(owner: str, facts: tuple[int, ...]) -> Holding:
         labels=labels[kind],
         classes=classes,
         label_bound=size_of(label_size),
+        names=names,
     )
 
 
@@ -354,6 +368,28 @@ def alike(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
     )
 
 
+def check_alike(known: Table, asked: Table) -> None:
+    """Refuse rows with other columns than those that were learned from, before any is shared.
+
+    Raises:
+        DataError: says which.
+    """
+    if asked.shape[1] != known.shape[1]:
+        raise DataError(
+            f"the rows have {asked.shape[1]} columns, and {known.shape[1]} were learned from"
+        )
+    if known.split == asked.split == "columns":
+        widths = [
+            ", ".join(f"{h.owner} {h.columns}" for h in one.holdings if h.columns)
+            for one in (known, asked)
+        ]
+        if widths[0] != widths[1]:
+            raise DataError(f"wanted columns of {widths[0]}, as they were learned, got {widths[1]}")
+    if known.split == asked.split == "rows":
+        learned = {"the owners that it was learned from": max(h.names for h in known.holdings)}
+        check_names({**learned, **{one.owner: one.names for one in asked.holdings}})
+
+
 def check_together(split: Split, holdings: Sequence[Holding]) -> None:
     """Refuse parts that do not fit together, before any row is shared."""
     featured = [one for one in holdings if one.columns]
@@ -362,6 +398,8 @@ def check_together(split: Split, holdings: Sequence[Holding]) -> None:
     if split == "rows" and len({one.columns for one in holdings}) > 1:
         counts = ", ".join(f"{one.owner}: {one.columns}" for one in holdings)
         raise DataError(f"owners of rows must have the same columns, got {counts}")
+    if split == "rows":
+        check_names({one.owner: one.names for one in holdings})
     if split == "columns" and len({one.rows for one in holdings}) > 1:
         counts = ", ".join(f"{one.owner}: {one.rows}" for one in holdings)
         raise DataError(

@@ -352,3 +352,17 @@ def test_the_dealer_matches_by_tags_where_it_is_asked_to(tmp_path):
     planned = forecast_fit(one, Asked()).forecast
     metered = merge_costs({name: end.result.metered for name, end in ends.items()})
     assert planned.cost == without_setup(metered)
+
+
+def test_files_with_columns_in_another_order_are_refused_by_plan_and_run(tmp_path):
+    for name, head in (("bank", "age,dose,sick"), ("shop", "dose,age,sick")):
+        rows = "\n".join(f"{at % 7},{at % 3}.5,{at % 2}" for at in range(12))
+        (tmp_path / f"{name}.csv").write_text(f"{head}\n{rows}\n")
+    owners = {
+        name: {"file": str(tmp_path / f"{name}.csv"), "label": "sick"} for name in ("bank", "shop")
+    }
+    one = job(data__split="rows", data__labels=None, data__owners=owners)
+    with pytest.raises(DataError, match=r"'shop'.*another order"):
+        run(one, tmp_path)
+    with pytest.raises(DataError, match=r"'shop'.*another order"):
+        forecast_fit(one, Asked())

@@ -31,6 +31,7 @@ from tacit.cli.jobs.fit_summary import Found, claims_beyond, measure, sheets
 from tacit.cli.jobs.given import check_source
 from tacit.cli.jobs.kind import Part, Place
 from tacit.extras import check_extra
+from tacit.given import Frame
 from tacit.learn.metrics import put_beside
 from tacit.learn.rows import Rows
 from tacit.learn.training import sum_forecasts
@@ -220,7 +221,11 @@ def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -
 
 
 def _table(job: FitJob, parties: Connected, mine: Rows | None) -> Table:
-    parts = {} if mine is None else {parties.me: (features(mine), mine.labels)}
+    parts = {}
+    if mine is not None:
+        x = features(mine)
+        framed = None if x is None else Frame(rows=x, columns=mine.columns)
+        parts = {parties.me: (framed, mine.labels)}
     classes = classes_of(job)
     options: dict[str, Any] = {
         "classes": None if not classes else range(classes),

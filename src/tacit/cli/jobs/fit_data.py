@@ -113,7 +113,15 @@ def joined(job: FitJob, loaded: Mapping[str, Rows]) -> tuple[Planned, Table, dic
 
 def _joined(job: FitJob, planned: Planned, split: Split, parts: Mapping[str, Rows]) -> Table:
     holdings = [
-        holding_of(owner, facts_of(features(one), one.labels, classes_of(job)))
+        holding_of(
+            owner,
+            facts_of(
+                features(one),
+                one.labels,
+                classes_of(job),
+                one.columns if split == "rows" else (),
+            ),
+        )
         for owner, one in parts.items()
     ]
     return replace(
