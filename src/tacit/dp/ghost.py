@@ -139,7 +139,7 @@ class Ghost:
                 tolerance = _HALF_TOLERANCE if is_half else _TOLERANCE
                 if self._check_complete(terms, losses, tolerance):
                     self._checked += len(losses)
-            factors = least_factor(bound_norms(terms), clip)
+            factors = least_factor(bound_norms(terms), clip).to(self._dtype)
             return {name: _total(found, factors) for name, found in terms.items()}
 
     def _watch(

@@ -16,7 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _MARGIN = 2.0**-16
-"""Added to squared norms, in units of (Σ_t |a_t||g_t|)²: more than float32 loses in the sums."""
+"""Added to squared norms, in units of (Σ_t |a_t||g_t|)²: what float32 loses in two sums."""
+_BLOCK = 128
+"""Numbers that a norm adds up in float32: each may lose 2^-24 of the sum, as beside 1 those do."""
+_LONG_BLOCK = 512
+"""The same for sums of gradients, whose products are larger; the margin of `least_factor`."""
 _LOST = 1e-9
 """Added to norms: more than what is lost where squares of what comes back are 0 in float32."""
 _LEAST, _MOST = 2.0**-32, 2.0**16
@@ -28,7 +32,7 @@ class Term(Protocol):
     """What one use of a parameter adds to its gradient, for every record of a batch."""
 
     def norms(self) -> Tensor:
-        """Return an upper bound of every record's norm; tight up to rounding."""
+        """Return an upper bound of every record's norm in float64; tight up to rounding."""
         ...
 
     def total(self, factors: Tensor) -> Tensor:
@@ -52,20 +56,21 @@ class Outer:
         size = groups * (positions * positions if is_gram else inputs * outputs)
         squares = []
         for a, g in _some(self.a, self.g, max(1, _AT_ONCE // max(size, 1))):
-            if is_gram:
-                found = ((a @ a.mT) * (g @ g.mT)).sum((1, 2, 3))
+            most = (_lengths(a) * _lengths(g)).sum((1, 2)).square()
+            if groups == positions == 1:
+                found = most
+            elif is_gram:
+                found = (_product(a, a.mT) * _product(g, g.mT)).sum((1, 2, 3))
             else:
-                found = (g.mT @ a).square().sum((1, 2, 3))
-            most = (a.norm(dim=-1) * g.norm(dim=-1)).sum((1, 2))
-            squares.append(found.clamp_min(0) + _MARGIN * most.square())
+                found = _product(g.mT, a).square().sum((1, 2, 3))
+            squares.append(found.clamp_min(0) + _MARGIN * most)
         return torch.cat(squares).sqrt() + _LOST
 
     def total(self, factors: Tensor) -> Tensor:
         """Multiply once, with the factors in."""
         g = (self.g * factors[:, None, None, None]).transpose(0, 1).flatten(1, 2)
         a = self.a.transpose(0, 1).flatten(1, 2)
-        product: Tensor = g.mT @ a
-        return product.reshape(self.shape)
+        return _product(g.mT, a, size=_LONG_BLOCK).to(g.dtype).reshape(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,22 +83,26 @@ class Rows:
 
     def norms(self) -> Tensor:
         """Add up what each record sends to each row, then take norms."""
-        records = torch.arange(len(self.ids), device=self.ids.device)[:, None]
-        keys, place = torch.unique(records * self.shape[0] + self.ids, return_inverse=True)
-        sums = self.g.new_zeros(len(keys), self.shape[1])
-        sums.index_add_(0, place.view(-1), self.g.flatten(0, 1))
-        squares = self.g.new_zeros(len(self.ids))
+        keys, sums = self._sums()
+        squares = sums.new_zeros(len(self.ids))
         squares.index_add_(0, keys // self.shape[0], sums.square().sum(1))
-        most = self.g.norm(dim=-1).sum(1)
+        most = _lengths(self.g).sum(1)
         bound: Tensor = (squares + _MARGIN * most.square()).sqrt()
         return bound
 
     def total(self, factors: Tensor) -> Tensor:
         """Add the rows up."""
+        keys, sums = self._sums()
+        each = sums * factors[keys // self.shape[0], None]
         table = self.g.new_zeros(self.shape)
-        return table.index_add_(
-            0, self.ids.flatten(), (self.g * factors[:, None, None]).flatten(0, 1)
-        )
+        return table.index_add_(0, keys % self.shape[0], each.to(self.g.dtype))
+
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        """Return every record and row that meet, as one number, and what goes there."""
+        records = torch.arange(len(self.ids), device=self.ids.device)[:, None]
+        keys, place = torch.unique(records * self.shape[0] + self.ids, return_inverse=True)
+        sums = self.g.new_zeros(len(keys), self.shape[1], dtype=torch.float64)
+        return keys, sums.index_add_(0, place.view(-1), self.g.flatten(0, 1).double())
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +113,7 @@ class Whole:
 
     def norms(self) -> Tensor:
         """Take norms."""
-        norms: Tensor = self.each.flatten(1).norm(dim=1)
-        return norms * (1 + _MARGIN)
+        return _lengths(self.each.flatten(1)) * (1 + _MARGIN)
 
     def total(self, factors: Tensor) -> Tensor:
         """Mix the records; one that has a factor of 0 may be infinite."""
@@ -221,11 +229,25 @@ def bound_norms(uses: Mapping[str, list[Term]]) -> Tensor:
     return torch.stack(squares).sum(0).sqrt()
 
 
+def _lengths(x: Tensor) -> Tensor:
+    found: Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float64)
+    return found
+
+
+def _product(left: Tensor, right: Tensor, *, size: int = _BLOCK) -> Tensor:
+    """Multiply, with short sums in the precision of both and sums of those in float64."""
+    parts = zip(left.split(size, -1), right.split(size, -2), strict=True)
+    first, *rest = ((one @ other).double() for one, other in parts)
+    for part in rest:
+        first += part
+    return first
+
+
 def _some(a: Tensor, g: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
     return zip(torch.split(a, size), torch.split(g, size), strict=True)
 
 
 def least_factor(norms: Tensor, clip: float) -> Tensor:
     """Return the factors that bring every norm to at most `clip`; 0 for what is not finite."""
-    factors = (clip * (1 - 2.0**-20) / norms.clamp_min(1e-30)).clamp_max(1.0)
+    factors = (clip * (1 - _LONG_BLOCK * 2.0**-24) / norms.clamp_min(1e-300)).clamp_max(1.0)
     return torch.where(torch.isfinite(norms), factors, torch.zeros_like(factors))

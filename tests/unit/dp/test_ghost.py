@@ -67,6 +67,53 @@ def test_a_record_of_any_size_in_any_layer_stays_within_the_clip():
         assert flat(found, ghost).norm() <= 10 ** (clip / 8)
 
 
+def _wide(size):
+    return nn.Linear(size, 2, bias=False), (1, 1, size)
+
+
+def _pictures(size):
+    return nn.Conv2d(1, 2, 1, bias=False), (1, 1, size // 32, 32)
+
+
+def _biased(size):
+    return nn.Linear(1, size), (1, 1)
+
+
+def _scaled(size):
+    return nn.LayerNorm(size), (1, size)
+
+
+def _looked_up(size):
+    return nn.Embedding(2, 1), (1, size)
+
+
+def _unrolled(size):
+    return nn.Linear(size, 3, bias=False), (1, 2, size)
+
+
+@pytest.mark.parametrize("low", [2.0**-24.5, 2.0**-23.99, 2.0**-12.5, 2.0**-12.01])
+@pytest.mark.parametrize("made", [_wide, _pictures, _biased, _scaled, _looked_up, _unrolled])
+def test_a_row_of_a_one_and_many_numbers_that_rounding_drops_is_clipped(made, low):
+    """Beside 1, float32 drops 2^-24 and squares of 2^-12: a million of them count nothing."""
+    model, shape = made(2**20)
+    ghost, clip = Ghost(model), 1e-3
+    ghost.settle()
+    chosen = torch.full(shape, low)
+    chosen.view(-1)[0] = 1.0
+    if isinstance(model, nn.Embedding):
+        losses = (model(torch.zeros(shape, dtype=torch.long))[..., 0] * chosen).sum(1)
+    elif made in (_wide, _pictures, _unrolled):
+        losses = model(chosen).flatten(1).sum(1) * 10
+    else:
+        x = torch.ones(shape)
+        x.view(-1)[::2] *= 1 if shape == (1, 1) else -1
+        weights = torch.full((2**20,), low)
+        weights[0] = 1.0
+        losses = (model(x) * weights).sum(1) * 10
+    found = flat(ghost.clipped_sum(losses, clip), ghost)
+    assert 0.9 * clip < found.norm() <= clip
+
+
 @pytest.mark.parametrize(
     "mix",
     [
