@@ -118,17 +118,18 @@ def test_a_budget_outlives_the_chat(folder, capsys):
     for _ in range(4):
         code, told = call("chat", "--model", out, "--prompt", "我", "--max-tokens", "30")
         assert code == 0, told
-        counts = (
-            json.loads((out / "spent.json").read_text() or "{}")
-            if (out / "spent.json").exists()
-            else {}
-        )
+        counts = json.loads((out / "spent.json").read_text())
         spent.append(sum(float.fromhex(key) * n for key, n in counts.items()))
     assert spent == sorted(spent)
     assert spent[-1] <= 20.0
     code, told = call("chat", "--model", out, "--plain", "--prompt", "x")
     assert code == 2
     assert "answers from a budget" in capsys.readouterr().err
+    for broken in ("", None):  # an empty file, and none, are no fresh budget
+        (out / "spent.json").unlink() if broken is None else (out / "spent.json").write_text("")
+        code, told = call("chat", "--model", out, "--prompt", "x")
+        assert code == 2
+        assert "spent is not known" in " ".join(told.split()).replace("was spent", "spent")
     (out / "decode.json").write_text("{}")
     code, told = call("chat", "--model", out, "--prompt", "x")
     assert code == 2

@@ -109,7 +109,7 @@ def budgeted_chat(folder: Path, manner: Manner) -> Iterator[Chat]:
     """Chat with the model that a job of kind "text" and method "vote" has left in a folder.
 
     Raises:
-        DataError: a file of the folder is missing or broken.
+        DataError: a file of the folder is missing or broken; that of what was spent, too.
     """
     checkpoint = open_checkpoint(folder)
     tokenizer, module = checkpoint.tokenizer(), CausalModule(checkpoint.load())
@@ -130,6 +130,11 @@ def budgeted_chat(folder: Path, manner: Manner) -> Iterator[Chat]:
         raise DataError(
             f"{folder}: wanted the whole result of a job of kind text with method vote: {error}"
         ) from error
+    if not (folder / SPENT).is_file():
+        raise DataError(
+            f"{folder / SPENT} is missing: what answers from this folder have spent is not known; "
+            "put the file back, or run the job again, which its book counts as another training"
+        )
     total = Budget(limits[1], path=folder / SPENT)
     writer = BudgetedWriter(
         module,

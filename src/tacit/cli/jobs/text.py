@@ -277,4 +277,5 @@ def _files(job: TextJob, loaded: Loaded, tuned: Tuned) -> dict[str, str | bytes]
         )
         settings = {**asdict(job.decode), "layers": list(job.plan().layers)}
         files["decode.json"] = json.dumps({**settings, "patterns": list(job.policy.patterns)})
+        files["spent.json"] = "{}"  # there from the beginning: one that is missing was taken away
     return files

@@ -169,7 +169,8 @@ class StateFolder:
         the noise.
 
         Args:
-            is_new: whether the training begins, so that whatever key is there belongs to another.
+            is_new: whether the training begins, so that whatever key is there belongs to another,
+                or to a start of which something was opened and everything else is lost.
         """
         is_new = is_new or not (self.path / _NOISE).exists()
         return Prg(self.keep_key(_NOISE, Prg.from_os().bytes(KEY_BYTES) if is_new else None))

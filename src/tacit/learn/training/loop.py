@@ -94,10 +94,10 @@ def train(
         session.progress.tell(plans.privacy.sentence(), 0, task.epochs)
     inputs = {f"labels of {session.me}": labels, **_rows_of(session.me, task, rows)}
     mine = {name: value for name, value in inputs.items() if value is not None and value.numel()}
-    start = resume(session, task, folder, is_fresh=is_fresh, plans=plans, mine=mine)
+    start, goes_on = resume(session, task, folder, is_fresh=is_fresh, plans=plans, mine=mine)
     noise = ring.Prg.from_os()
     if folder is not None and task.privacy is not None:
-        noise = folder.noise(is_new=not start).fork(hash_work(task, plans, mine))
+        noise = folder.noise(is_new=not goes_on).fork(hash_work(task, plans, mine))
     if book is not None and task.privacy is not None and plans.privacy is not None:
         book.enter(noise.fork("book").bytes(16), task.privacy, plans.privacy)
     worker = Worker(session, task, plans, mine, noise)
@@ -157,6 +157,8 @@ def _walk(
                 # Kept before it is looked at: whoever goes on from here does not look again.
                 if folder is not None and worker.is_computing:
                     folder.save(worker.checkpoint(action.step))
+                elif folder is not None:
+                    folder.note_opening(action.step)  # others may open once I have waited
                 worker.wait(action.step)
                 if folder is not None and worker.is_computing and task.looks:
                     folder.note_opening(action.step)

@@ -29,14 +29,20 @@ def resume(
     is_fresh: bool,
     plans: Plans,
     mine: Mapping[str, Tensor],
-) -> int:
-    """Find the last step of which both computing parties have shares that belong together."""
+) -> tuple[int, bool]:
+    """Find the last step of which both computing parties have shares that belong together.
+
+    Also tell whether my noise goes on: after a step, or from the beginning if this very training
+    was begun here and nothing of it was opened. Noise under which something was opened is used
+    again for the same steps alone.
+    """
     has_begun = folder is not None and not is_fresh and _has_begun(task, folder, plans, mine)
     attempts = folder.attempts() if has_begun and folder is not None else {}
     start = agree_on_start(session, task.roles.computing, attempts, has_begun=has_begun)
-    if has_begun and folder is not None and folder.opened() > start:
+    opened = folder.opened() if has_begun and folder is not None else 0
+    if opened > start and session.me in task.roles.computing:
         raise InputError(
-            f"something of this training was opened after step {folder.opened()}, but it could go "
+            f"something of this training was opened after step {opened}, but it could go "
             f"on from step {start} alone: to open it again would tell more than was promised; give "
             "both computing parties their folders back, or start all parties with --fresh, which "
             "is another training and spends its ε anew"
@@ -45,7 +51,7 @@ def resume(
         _take_note(
             session, task, folder, start, is_fresh=is_fresh, work=hash_work(task, plans, mine)
         )
-    return start
+    return start, bool(start) or (has_begun and not opened)
 
 
 def agree_on_start(

@@ -1,5 +1,7 @@
 """Books of what was spent: whole before a row leaves, one for all names of the file."""
 
+import json
+
 import pytest
 
 from power import Disk
@@ -9,7 +11,15 @@ from tacit.learn.training import Privacy, train
 from tacit.learn.training.spending import Book
 from tacit.party import Meeting, run_threads
 from tacit.transport.memory import MemoryLane
-from training_runs import NAMES, OWNERS, digits_of, folders_in, make_task
+from training_runs import (
+    NAMES,
+    OWNERS,
+    KilledError,
+    digits_of,
+    folders_in,
+    killed,
+    make_task,
+)
 
 TASK = make_task(rows=20, epochs=2, privacy=Privacy(epsilon=4.0, delta=1e-3), show_to=())
 EVENT = Pure(epsilon=1.0, relation=ADD_REMOVE_RECORD, mechanism="one")
@@ -20,7 +30,7 @@ def digits():
     return digits_of(60)
 
 
-def attend(digits, folders, books):
+def attend(digits, folders, books, *, is_fresh=False):
     """Train with a book at each owner that has one."""
 
     def party(session):
@@ -29,7 +39,7 @@ def attend(digits, folders, books):
             first = 20 * OWNERS.index(session.me)
             mine = {"rows": digits[0][first : first + 20], "labels": digits[1][first : first + 20]}
         folder, book = folders[session.me], books.get(session.me)
-        return train(session, TASK, folder=folder, book=book, **mine)
+        return train(session, TASK, folder=folder, book=book, is_fresh=is_fresh, **mine)
 
     return run_threads(dict.fromkeys(NAMES, party), Meeting(parties=NAMES, job_digest=bytes(32)))
 
@@ -76,3 +86,39 @@ def test_a_book_behind_a_link_is_one_book(tmp_path):
         Book(real, 1.5).add("two", one, 1e-5)
     with pytest.raises(ConfigError, match="1 were entered before"):
         Book(link, 1.5).add("two", one, 1e-5)
+
+
+def trainings(book):
+    return len(json.loads(book.path.read_bytes())["trainings"])
+
+
+def test_a_training_that_is_killed_before_it_keeps_a_step_is_entered_once(
+    digits, tmp_path, monkeypatch
+):
+    """On 0.2 the next start drew other noise: with room for one training it never ran."""
+    books = {name: Book(tmp_path / f"{name}.json", 4.5) for name in OWNERS}
+    folders = folders_in(tmp_path)
+    with monkeypatch.context() as patch:
+        killed(patch, 1, "step")
+        with pytest.raises(KilledError):
+            attend(digits, folders, books)
+    keys = {name: (folder.path / "noise.key").read_bytes() for name, folder in folders.items()}
+    ends = attend(digits, folders, books)
+    assert ends["bank"].resumed_at == 0
+    assert [trainings(book) for book in books.values()] == [1, 1, 1]
+    after = {name: (folder.path / "noise.key").read_bytes() for name, folder in folders.items()}
+    assert after == keys
+    with pytest.raises(ConfigError, match="1 were entered before"):
+        attend(digits, folders, books, is_fresh=True)
+
+
+def test_noise_under_which_a_model_was_opened_is_not_used_for_another(digits, tmp_path):
+    """Both computing parties lose their folders: the third owner must not add the same noise."""
+    book, folders = Book(tmp_path / "clinic.json", 9.0), folders_in(tmp_path)
+    attend(digits, folders, {"clinic": book})
+    key = (folders["clinic"].path / "noise.key").read_bytes()
+    for name in ("bank", "shop"):
+        folders[name].remove()
+    attend(digits, folders, {"clinic": book})
+    assert (folders["clinic"].path / "noise.key").read_bytes() != key
+    assert trainings(book) == 2
