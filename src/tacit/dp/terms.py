@@ -236,11 +236,12 @@ def _lengths(x: Tensor) -> Tensor:
 
 def _product(left: Tensor, right: Tensor, *, size: int = _BLOCK) -> Tensor:
     """Multiply, with short sums in the precision of both and sums of those in float64."""
-    parts = zip(left.split(size, -1), right.split(size, -2), strict=True)
-    first, *rest = ((one @ other).double() for one, other in parts)
+    parts = zip(torch.split(left, size, -1), torch.split(right, size, -2), strict=True)
+    total: Tensor
+    total, *rest = ((one @ other).double() for one, other in parts)
     for part in rest:
-        first += part
-    return first
+        total += part
+    return total
 
 
 def _some(a: Tensor, g: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -19,7 +19,7 @@ from tacit.cli.jobs.text_data import FRAME, SIGNS, Loaded, load
 from tacit.cli.jobs.text_job import TextJob
 from tacit.cli.screen import teller
 from tacit.dp.policy import Policy, by_terms, read_terms
-from tacit.learn.text.corpus import PLACEHOLDER, Text
+from tacit.learn.text.corpus import PLACEHOLDER, Marked, Text
 from tacit.learn.text.forms import FORMS, coverage_sheet, draw_labelled
 from tacit.learn.text.front import Tuned, enter_book, fine_tune, planned_claim
 from tacit.learn.text.measure import measure_perplexity, measure_scientificity
@@ -116,7 +116,7 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
         parties=(usage.report(name="here", role="trains", progress=progress),),
         forecast=None,
         metered=NOTHING_SENT,
-        leakage=_figures(rows, len(loaded.test)),
+        leakage=(*_figures(rows, len(loaded.test)), *_counts(corpus)),
         claims=(tuned.claim, _FIGURES),
         utility=tuple(one for one in rows[_METHODS[plan.method]].values() if one is not None),
         sheets=(
@@ -154,6 +154,20 @@ def _figures(rows: dict[str, Row], texts: int) -> tuple[Leak, ...]:
         for label, row in rows.items()
         for metric in row.values()
         if metric is not None
+    )
+
+
+def _counts(corpus: Marked) -> tuple[Leak, ...]:
+    """Write down what notes tell of the texts that were trained on; as much where it is 0."""
+    return tuple(
+        Leak(
+            to="whoever reads this report",
+            what=f"how many texts {what}, exactly",
+            why="counted while they were read",
+            kind="output",
+            elements=1,
+        )
+        for what in ("are empty and were left out", "stand under more than one owner")
     )
 
 

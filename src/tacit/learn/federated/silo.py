@@ -27,7 +27,8 @@ class RecordLedger:
     """What was done to the rows of one data set, line by line, by whatever run and node.
 
     Guarantee: of any number of threads and processes, each spends only what all before it have
-    left; what was written stays written if a process ends or power is cut.
+    left, at the least δ that one of them asked for; what was written stays written if a process
+    ends or power is cut.
     Cost: a write of the whole file for every round.
     """
 
@@ -37,26 +38,31 @@ class RecordLedger:
     def spend(self, event: Event, *, limit: float, delta: float, accountant: str) -> None:
         """Write an event down before it happens, if all together then stay within ε.
 
+        Their ε is that of the least δ so far: a larger one would make room that was spent already.
+
         Raises:
             PartyError: there is not enough left.
             InputError: the file is not a ledger, or cannot be written.
         """
         with self._opened() as (file, lines):
-            events = self._events(lines)
-            claim = epsilon([*events, event], delta=delta, accountant=accountant)
+            events, least = self._parsed(lines)
+            least = min(delta, least)
+            claim = epsilon([*events, event], delta=least, accountant=accountant)
             if claim.epsilon is None or claim.epsilon > limit * (1 + 1e-6):
                 raise PartyError(
                     "client",
                     f"its ledger has no room: with this round its rows would be at ε = "
-                    f"{claim.epsilon or float('inf'):.4g}, and it allows {limit:g}",
+                    f"{claim.epsilon or float('inf'):.4g} at δ = {least:g}, and it "
+                    f"allows {limit:g}",
                 )
-            file.write(lines + json.dumps(event_to_record(event)).encode() + b"\n")
+            line = {"event": event_to_record(event), "delta": delta}
+            file.write(lines + json.dumps(line).encode() + b"\n")
 
     def read(self) -> Ledger:
         """Return all that was written down."""
         ledger = Ledger()
         with self._opened() as (_, lines):
-            for event in self._events(lines):
+            for event in self._parsed(lines)[0]:
                 ledger.record(event)
         return ledger
 
@@ -74,10 +80,14 @@ class RecordLedger:
                 "this client cannot write the ledger of its rows, and trains nothing: " + why(error)
             ) from error
 
-    def _events(self, lines: bytes) -> list[Event]:
+    def _parsed(self, lines: bytes) -> tuple[list[Event], float]:
+        """Read what was entered, and the least δ that was asked for."""
         try:
-            return [event_from_record(json.loads(line)) for line in lines.decode().splitlines()]
-        except (ValueError, DataError) as error:
+            found = [json.loads(line) for line in lines.decode().splitlines()]
+            older = [{"event": one} if "kind" in one else one for one in found]  # without δ
+            deltas = [float(one.get("delta", 1.0)) for one in older]
+            return [event_from_record(one["event"]) for one in older], min(deltas, default=1.0)
+        except (ValueError, KeyError, TypeError, AttributeError, DataError) as error:
             raise DataError(
                 f"{self._file} is not a ledger that can be counted on; put it right, from a copy: "
                 "without it nobody knows what these rows have spent"
@@ -102,7 +112,8 @@ class Silo:
     def train(self, weights: NDArray[np.float32], spec: FederatedSpec) -> Update:
         """Train for a round on these weights, if the ledger has room for it.
 
-        Guarantee: `train_records`', and all rounds together stay within the spec's ε.
+        Guarantee: `train_records`', and this round with all before it, of whatever spec, stays
+        within this spec's ε at the least δ of any.
         Cost: `train_records`', and one computation of ε.
 
         Raises:

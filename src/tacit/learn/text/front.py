@@ -261,11 +261,10 @@ def _stated(claim: Claim, corpus: Marked, plan: TextPlan) -> Claim:
     more = [] if plan.unit == "text" else ["an owner's texts all bear its name"]
     if plan.method == "jft":
         more += [UNMARKED, "the policy marks what is private"]
-    if corpus.repeated:
-        more.append(
-            f"{corpus.repeated} texts stand under more than one owner: those owners are promised "
-            "less, ε for each place that holds their text"
-        )
+    # Whether there are any, and how many, is a figure of the texts: no claim tells it.
+    more.append(
+        "a text that stands under several owners is promised less, ε for each place that holds it"
+    )
     return replace(claim, assumptions=(*claim.assumptions, *more))
 
 

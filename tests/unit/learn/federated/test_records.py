@@ -3,6 +3,7 @@
 That the noise is the claimed one is tried in `tests/transcript/test_noise.py`.
 """
 
+import json
 import threading
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.dp import epsilon, unroll
+from tacit.dp import epsilon, event_to_record, unroll
 from tacit.dp import private as dp_private
 from tacit.dp.ghost import RULES, Ghost
 from tacit.errors import ConfigError, DataError, PartyError
@@ -275,6 +276,32 @@ def test_a_client_that_joins_again_goes_on_with_its_ledger(tmp_path):
     silo, policy = make_silo(tmp_path, rounds=50)
     with pytest.raises(PartyError, match="its ledger has no room"):
         silo.train(weights, policy)
+
+
+def test_a_ledger_keeps_its_least_delta(tmp_path):
+    """With that of whoever asks, rows were at ε = 3.49 where 2 was promised at δ = 1e-6."""
+    event = steps_of(make_policy(), make_learner(np.ones((40, 3)))).event
+    ledger = RecordLedger(tmp_path / "rows.csv.ledger")
+    limits = {"limit": epsilon([event], delta=1e-6, accountant="fourier").epsilon}
+    ledger.spend(event, delta=1e-6, accountant="fourier", **limits)
+    for delta in (1e-3, 1e-6):
+        with pytest.raises(PartyError, match=r"no room.*at δ = 1e-06"):
+            ledger.spend(event, delta=delta, accountant="fourier", **limits)
+    assert len(ledger.read()) == 1
+    twice = epsilon([event] * 2, delta=1e-3, accountant="fourier").epsilon
+    assert twice < limits["limit"]  # there would have been room
+
+
+def test_a_ledger_without_deltas_goes_on_with_the_one_that_is_asked_for(tmp_path):
+    event = steps_of(make_policy(), make_learner(np.ones((40, 3)))).event
+    file = tmp_path / "rows.csv.ledger"
+    file.write_text(json.dumps(event_to_record(event)) + "\n")
+    twice = epsilon([event] * 2, delta=1e-6, accountant="fourier").epsilon
+    asked = {"delta": 1e-6, "accountant": "fourier"}
+    with pytest.raises(PartyError, match="no room"):
+        RecordLedger(file).spend(event, limit=0.99 * twice, **asked)
+    RecordLedger(file).spend(event, limit=twice, **asked)
+    assert len(RecordLedger(file).read()) == 2
 
 
 def test_of_many_at_once_only_as_many_train_as_there_is_room_for(tmp_path):
