@@ -8,6 +8,7 @@ import pytest
 from aggregated import Stage, provided
 from tacit.errors import ConfigError
 from tacit.learn.federated import (
+    AdaptiveNoise,
     FederatedSpec,
     PrivacySpec,
     Update,
@@ -23,6 +24,7 @@ from tacit.learn.federated.keyed import sides as keyed_sides
 from tacit.learn.federated.promises import promises
 from tacit.learn.federated.secagg import sides as masked_sides
 from tacit.learn.federated.secagg.plan import to_wire
+from tacit.learn.federated.spec import HELPERS
 from tacit.learn.federated.summary import leaks_of
 from tacit.ring import Prg
 
@@ -228,4 +230,65 @@ def test_every_claim_says_first_who_may_do_what(name):
         assert "not with the authority" in said
     if name == "sequential":
         assert claims[0].guarantee == "no guarantee"
-    assert len(leaks_of(policy(name), 7)) >= (3 if name.startswith("masked") else 4)
+
+
+BLANK = {
+    *(("clients", kind) for kind in (48, 0, 4, 8, 80, 88, 96, 32)),
+    *(("server", kind) for kind in (1, 3, 5, 7, 9, 81, 84, 89, 97, 33, 35, 91, 105, 37)),
+}
+"""Kinds of messages that are plans, keys, signatures, masks, ciphertexts, or a word of assent."""
+SAID = {
+    ("server", 49): "every update as the client sends it",
+    ("clients", 2): "who takes part in a round",
+    ("clients", 6): "who takes part in a round and who drops out",
+    ("clients", 82): "who is in the sum of a round, to those who decrypt",
+    ("server", 83): "the sum of the updates",
+    ("clients", 104): "the sum of a round and who is in it",
+    ("authority", 90): "who is in the sum of a round",
+    ("clients", 98): "the model of the client before",
+    ("server", 99): "the model after the last client",
+    ("shuffler", 34): "how many clients report in a round",
+    ("clients", 36): "how many reports a round has",
+}
+"""What the other kinds of messages say, in the words of the ledger."""
+SHUFFLED = {
+    "privacy": PrivacySpec(kind="shuffle", clip=1.0, epsilon=8.0, delta=1e-3),
+    "largest_weight": 1,
+}
+
+
+@pytest.mark.parametrize("name", ["plain", "masked", *WORDS, "sequential", "shuffled"])
+def test_every_message_of_a_round_is_blank_or_in_the_ledger(name):
+    spec = policy(name, **(SHUFFLED if name == "shuffled" else {}))
+    stage, seen = Stage(spec, offers(), silent={2}), set()
+
+    def exchange(messages, true=stage.exchange):
+        helper = HELPERS.get(spec.aggregator)
+        seen.update((helper if i == HELPER else "clients", m[4]) for i, m in messages.items())
+        for index, answer in true(messages):
+            seen.add(("server", answer[4]))
+            yield index, answer
+
+    stage.exchange = exchange
+    stage.run()
+    listed = {(one.to, one.what) for one in leaks_of(spec, DIMENSION)}
+    assert not seen - BLANK - SAID.keys()
+    for to, kind in seen & SAID.keys():
+        assert any(to == who and SAID[to, kind] in what for who, what in listed), SAID[to, kind]
+
+
+@pytest.mark.parametrize("name", ["plain", "masked", "bfv", "keyed"])
+def test_a_server_that_weighs_by_examples_is_said_to_learn_how_many(name):
+    found = Stage(policy(name), offers(), silent={2}).run()
+    assert found.weight == sum(one.weight for i, one in enumerate(offers()) if i != 2)
+    words = "every client has" if name == "plain" else "the clients of a round have together"
+    listed = [one.what for one in leaks_of(policy(name), 7) if one.to == "server"]
+    assert f"how many examples {words}" in listed
+    assert not any("examples" in one.what for one in leaks_of(policy(name, largest_weight=1), 7))
+
+
+def test_clients_that_are_asked_what_contributes_are_said_to_answer():
+    asked = AdaptiveNoise(by="layers", relevance="clients", relevance_epsilon=1.0)
+    privacy = PrivacySpec(kind="local-adaptive", clip=1.0, epsilon=8.0, delta=1e-3, adaptive=asked)
+    leaks = leaks_of(policy("plain", privacy=privacy, largest_weight=1), 7)
+    assert any(one.to == "server" and "contribute" in one.what for one in leaks)

@@ -102,44 +102,48 @@ def _graph(spec: FederatedSpec) -> str:
 
 def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
     """Return who is shown what in every round."""
-    leaks = [
-        Leak(
-            to="server",
-            what=find_aggregator(spec.aggregator).server_sees,
-            why=f"aggregator {spec.aggregator!r}",
-            kind="protocol",
-            elements=dimension,
-        ),
-        Leak(
-            to="clients",
-            what="the model after every round",
-            why="the result",
-            kind="output",
-            elements=dimension,
-        ),
-        Leak(
-            to="server",
-            what="who takes part in a round and who drops out",
-            why="needed to add up",
-            kind="size",
-            elements=spec.clients,
-        ),
+    seen = find_aggregator(spec.aggregator).server_sees
+    why, present = f"aggregator {spec.aggregator!r}", "who takes part in a round and who drops out"
+    entries: list[tuple[str, str, str, LeakKind, int]] = [
+        ("server", seen, why, "protocol", dimension),
+        ("clients", "the model after every round", "the result", "output", dimension),
+        ("server", present, "needed to add up", "size", spec.clients),
     ]
-    more: dict[str, tuple[str, str, LeakKind, int]] = {
-        "keyed": ("authority", "who is in the sum of a round", "size", spec.clients),
-        "sequential": ("clients", "the model of the client before", "protocol", dimension),
-        "encrypted": ("clients", "the sum of a round, to those who decrypt", "protocol", dimension),
+    in_sum = "who is in the sum of a round"
+    more: dict[str, list[tuple[str, str, LeakKind, int]]] = {
+        "masked": [("clients", present, "size", spec.clients)],
+        "keyed": [("authority", in_sum, "size", spec.clients)],
+        "sequential": [("clients", "the model of the client before", "protocol", dimension)],
+        "encrypted": [
+            ("clients", "the sum of a round, to those who decrypt", "protocol", dimension),
+            ("clients", f"{in_sum}, to those who decrypt", "size", spec.clients),
+        ],
+        "shuffled": [
+            ("shuffler", "how many clients report in a round", "size", 1),
+            ("clients", "how many reports a round has", "size", 1),
+        ],
+        "bounded": [
+            ("checker", "whose update comes, and whose is within the clip", "size", spec.clients),
+            ("dealer", "how many updates are checked", "size", 1),
+        ],
     }
-    if spec.aggregator in more:
-        to, what, kind, elements = more[spec.aggregator]
-        why = f"aggregator {spec.aggregator!r}"
-        leaks.append(Leak(to=to, what=what, why=why, kind=kind, elements=elements))
+    entries += [(to, what, why, kind, n) for to, what, kind, n in more.get(spec.aggregator, [])]
     if spec.verified:
         what = "the sum of a round and who is in it"
-        leaks.append(
-            Leak(to="clients", what=what, why="verified", kind="protocol", elements=dimension)
-        )
-    return tuple(leaks)
+        entries.append(("clients", what, "verified", "protocol", dimension))
+    if spec.largest_weight > 1:
+        examples, count = "how many examples the clients of a round have together", 1
+        if spec.aggregator == "plain":
+            examples, count = "how many examples every client has", spec.clients
+        entries.append(("server", examples, "updates are weighed by it", "size", count))
+    adaptive = spec.privacy.adaptive
+    if adaptive is not None and adaptive.relevance == "clients":
+        what = "what parts of the model contribute on the rows of every client, once, under noise"
+        entries.append(("server", what, "noise follows it", "protocol", spec.clients))
+    return tuple(
+        Leak(to=to, what=what, why=why, kind=kind, elements=elements)
+        for to, what, why, kind, elements in entries
+    )
 
 
 def cost_of(spec: FederatedSpec, outcome: Outcome) -> Cost:
