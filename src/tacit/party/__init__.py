@@ -3,7 +3,14 @@
 from tacit.party.apart import run_processes
 from tacit.party.child_parties import Companions, companions
 from tacit.party.collecting import without_collections
-from tacit.party.disk import DurableFile, durable, flush_folder, make_durable, write_durable
+from tacit.party.disk import (
+    DurableFile,
+    durable,
+    flush_folder,
+    make_durable,
+    sole,
+    write_durable,
+)
 from tacit.party.enclave import (
     Enclave,
     SimulatedEnclave,
@@ -64,6 +71,7 @@ __all__ = [
     "seal_file",
     "session_beside",
     "session_over",
+    "sole",
     "supervise",
     "unseal_file",
     "watch_parent",

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -17,6 +18,7 @@ from typing import final
 
 from tacit.errors import InputError
 
+_LONGEST_NAME = 400
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS)
 
 
@@ -82,6 +84,59 @@ def durable(path: Path) -> Iterator[DurableFile]:
         fcntl.flock(held, fcntl.LOCK_EX)  # belongs to the opened file: threads wait as well
         yield DurableFile(real)
     finally:
+        os.close(held)
+
+
+@contextmanager
+def sole(path: Path, what: str) -> Iterator[None]:
+    """Do what only one process may do at a time; a second one is told who does it.
+
+    The lock ends with the process, however that ends.
+
+    Args:
+        path: the file of the lock; it is there as long as the block lasts.
+        what: what is done, for whoever comes second.
+
+    Raises:
+        InputError: another process, or another part of this one, does it.
+    """
+    made = [folder for folder in path.parents if not folder.exists()]
+    make_durable(path.parent)
+    try:
+        held = _locked(path)
+        if isinstance(held, str):
+            raise InputError(
+                f"{what} runs already, as {held or 'another process'}; wait for its end, or end it"
+            )
+        os.ftruncate(held, 0)
+        os.pwrite(held, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # while it is locked: see `_locked`
+        os.close(held)
+        for folder in made:
+            with suppress(OSError):  # something is in it by now
+                folder.rmdir()
+
+
+def _locked(path: Path) -> int | str:
+    """Lock a file, or say who has."""
+    while True:
+        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it may have removed it since it was opened: then others have another.
+            if os.path.samestat(os.fstat(held), os.stat(path)):
+                return held
+        except BlockingIOError:
+            who = os.pread(held, _LONGEST_NAME, 0).decode(errors="replace")
+            os.close(held)
+            return who
+        except FileNotFoundError:
+            pass
         os.close(held)
 
 

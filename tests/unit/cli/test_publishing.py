@@ -150,7 +150,8 @@ class Started:
         self.is_there = []
         monkeypatch.setattr(processes, "load_job", lambda _: one)
         monkeypatch.setattr(processes, "check_fresh", lambda *_: None)
-        monkeypatch.setattr(processes, "kind_of", lambda _: self.kind)
+        for module in (processes, member):
+            monkeypatch.setattr(module, "kind_of", lambda _: self.kind)
         monkeypatch.setattr(processes, "_run_children", lambda *_: (SimpleNamespace(final=said),))
         monkeypatch.setattr(processes, "_join", lambda *_: None)
         (path / "job.toml").touch()
@@ -183,6 +184,42 @@ def test_run_discards_checkpoints_when_its_folder_is_on_the_disk(tmp_path, monke
     started.run()
     assert (tmp_path / "out" / folder.RESULT).exists()
     assert not started.state.parent.exists()
+
+
+def test_one_job_started_twice_is_refused_while_the_first_runs(tmp_path, monkeypatch):
+    """On 0.2 both wrote checkpoints into one folder; the second died of a file that was gone."""
+    started = Started(monkeypatch, tmp_path)
+    monkeypatch.setattr(
+        processes,
+        "write_result",
+        lambda job, source, result, stage: folder.write_text(
+            stage / folder.RESULT, '{"schema": 1, "version": "", "parties": []}'
+        ),
+    )
+    tried = []
+
+    def again(*_):
+        if not tried:
+            tried.append("started")
+            with pytest.raises(InputError, match=r"party 'north' of job 'j' .* runs already, as"):
+                started.run()
+        return (SimpleNamespace(final={}),)
+
+    monkeypatch.setattr(processes, "_run_children", again)
+    started.run()
+    assert tried == ["started"]
+    started.kind.keeps = None  # nothing is kept, nobody is in another's way
+    tried.clear()
+
+    def beside(*_):
+        if not tried:
+            tried.append("started")
+            started.run()
+        return (SimpleNamespace(final={}),)
+
+    monkeypatch.setattr(processes, "_run_children", beside)
+    started.run()
+    assert not list(tmp_path.glob("*.lock"))
 
 
 def test_discarding_takes_away_what_it_is_told_to_and_nothing_beside_it(tmp_path):

@@ -1,7 +1,12 @@
 """What must last is on the disk, with its name, before whoever wrote it goes on."""
 
+import fcntl
 import os
+import socket
+import subprocess
+import sys
 import threading
+from contextlib import ExitStack
 from functools import partial
 from types import SimpleNamespace
 
@@ -19,7 +24,7 @@ from tacit.learn.training import Checkpoint, StateFolder
 from tacit.learn.training.spending import Book
 from tacit.llm.backend.quota import TokenQuota
 from tacit.llm.backend.roster import enrol
-from tacit.party import durable, make_durable, write_durable
+from tacit.party import durable, make_durable, sole, write_durable
 
 EVENT = Pure(epsilon=0.25, relation=ADD_REMOVE_MARKS, mechanism="votes")
 
@@ -156,3 +161,51 @@ def test_a_place_that_cannot_be_is_said(tmp_path):
         count(tmp_path / "none" / "book", b"1")
     with pytest.raises(InputError, match="cannot read"), durable(tmp_path) as file:
         file.read()
+
+
+def test_a_second_start_is_told_who_holds_the_lock(tmp_path):
+    lock = tmp_path / "new" / ".out-north.state.lock"
+    with sole(lock, "the job"):
+        who = f"process {os.getpid()} on {socket.gethostname()}"
+        words = rf"the job runs already, as {who}; wait"
+        with pytest.raises(InputError, match=words), sole(lock, "the job"):
+            pytest.fail("two at once")
+        assert lock.exists()
+    assert not lock.parent.exists()
+    with sole(lock, "the job"):
+        pass
+
+
+def test_a_lock_ends_with_its_process(tmp_path):
+    lock = tmp_path / "lock"
+    code = (
+        "import os, sys; from pathlib import Path; from tacit.party import sole\n"
+        "with sole(Path(sys.argv[1]), 'x'): print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"held\n"
+        with pytest.raises(InputError, match=f"process {child.pid} on"), sole(lock, "x"):
+            pytest.fail("two at once")
+        child.kill()
+    assert lock.exists()
+    with sole(lock, "x"):
+        assert f"process {os.getpid()} " in lock.read_text()
+    assert not lock.exists()
+
+
+def test_a_lock_that_was_removed_before_it_was_tried_is_no_lock(tmp_path, monkeypatch):
+    """The first ends and a third begins between the second's opening of the file and its try."""
+    first, third = ExitStack(), ExitStack()
+    first.enter_context(sole(tmp_path / "lock", "x"))
+    real = fcntl.flock
+
+    def late(held, how):
+        monkeypatch.setattr(fcntl, "flock", real)
+        first.close()
+        third.enter_context(sole(tmp_path / "lock", "x"))
+        real(held, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with third, pytest.raises(InputError, match="runs already"), sole(tmp_path / "lock", "x"):
+        pytest.fail("two at once")

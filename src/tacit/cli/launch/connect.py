@@ -13,7 +13,15 @@ from tacit.cli.folder import discard
 from tacit.cli.jobs.given import Given
 from tacit.cli.jobs.kinds import kind_of, load_job
 from tacit.cli.jobs.serve_job import ServeJob, own_identity
-from tacit.cli.launch.member import Seat, check_parties, do_part, find_part, met, own_seat
+from tacit.cli.launch.member import (
+    Seat,
+    check_parties,
+    do_part,
+    find_part,
+    met,
+    own_seat,
+    sole_start,
+)
 from tacit.errors import ConfigError, DataError
 from tacit.learn import Dataset
 from tacit.learn.service import PredictionClient, connected
@@ -127,13 +135,14 @@ def connect(
     usage = Usage()
     with (
         own_seat(loaded, me, keys=Path(keys), at=listen) as seat,
-        met(seat, Progress()) as session,
+        sole_start(loaded, [me]),
     ):
-        party = _Party(seat, session, usage)
-        yield party
-        if not party.has_run:
-            raise ConfigError(f"{me!r} has joined and left without a part: call run() once")
-    discard(party.checkpoints)
+        with met(seat, Progress()) as session:
+            party = _Party(seat, session, usage)
+            yield party
+            if not party.has_run:
+                raise ConfigError(f"{me!r} has joined and left without a part: call run() once")
+        discard(party.checkpoints)
 
 
 class _Party:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from tacit.party import (
     Usage,
     attest_all,
     joined,
+    sole,
     watch_parent,
 )
 from tacit.result import Claim, Result
@@ -88,6 +89,7 @@ def run_alone(
     kind_of(job).check_inputs(job, [me])
     with ExitStack() as stack:
         seat = stack.enter_context(own_seat(job, me, keys=keys, at=at, is_fresh=is_fresh))
+        stack.enter_context(sole_start(job, [me]))
         shown = stack.enter_context(board(console, {me: job.role(me)}))
         roles = {me: job.role(me)}
         record("start", job=job.job.name, kind=job.job.kind, parties=roles, out=str(target))
@@ -160,6 +162,22 @@ def own_seat(
             search=data_folders(),
             is_fresh=is_fresh,
         )
+
+
+@contextmanager
+def sole_start(job: Job, parties: Sequence[str]) -> Iterator[None]:
+    """Keep another start of the same parties away from the checkpoints of this one.
+
+    Raises:
+        InputError: there is one; it says which process.
+    """
+    keeps = kind_of(job).keeps
+    with ExitStack() as stack:
+        for name in parties if keeps is not None and keeps(job) else ():
+            state = folder.state_of(job.out, name)
+            what = f"party {name!r} of job {job.job.name!r} with the result folder {job.out}"
+            stack.enter_context(sole(state.with_name(f"{state.name}.lock"), what))
+        yield
 
 
 def take_seat(seat: Seat, reporter: "Reporter", publish: Callable[[Part], None]) -> Part:

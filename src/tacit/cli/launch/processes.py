@@ -15,7 +15,13 @@ from tacit.cli.jobs.config import Job, PartyEntry
 from tacit.cli.jobs.kind import Part
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.journal import overheard, record, record_party
-from tacit.cli.launch.member import say_aside, write_entries, write_files, write_result
+from tacit.cli.launch.member import (
+    say_aside,
+    sole_start,
+    write_entries,
+    write_files,
+    write_result,
+)
 from tacit.cli.screen import Board, board, teller, working
 from tacit.crypto import Identity, load_pinned, make_identity
 from tacit.errors import PartyError
@@ -50,15 +56,19 @@ def run_job(
         record("start", job=job.job.name, kind=job.job.kind, parties=roles, out=str(target))
     if kind.run is not None:
         return _run_engine(kind.run, job, source, target, console), target
-    with folder.staged(target) as stage, tempfile.TemporaryDirectory(prefix="tacit-") as private:
-        with board(console, roles) as shown:
-            extra = ["--fresh"] if is_fresh else []
-            outcomes = _run_children(path, job, keys, stage, Path(private), shown, extra)
-        with working(console, "putting the result together"):
-            result = _join(job, outcomes, stage, console)
-            write_result(job, source, result, stage)
-    for outcome in outcomes:
-        folder.discard(map(Path, (outcome.final or {}).get("checkpoints", ())))
+    with sole_start(job, list(job.parties)):
+        with (
+            folder.staged(target) as stage,
+            tempfile.TemporaryDirectory(prefix="tacit-") as private,
+        ):
+            with board(console, roles) as shown:
+                extra = ["--fresh"] if is_fresh else []
+                outcomes = _run_children(path, job, keys, stage, Path(private), shown, extra)
+            with working(console, "putting the result together"):
+                result = _join(job, outcomes, stage, console)
+                write_result(job, source, result, stage)
+        for outcome in outcomes:
+            folder.discard(map(Path, (outcome.final or {}).get("checkpoints", ())))
     return result, target
 
 
