@@ -19,7 +19,7 @@ TacitError                     exit code 1 (a bug of ours, if it reaches the use
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class TacitError(Exception):
@@ -62,14 +62,22 @@ class PartyError(TacitError):
     Args:
         party: the name of the party that failed, as the job file spells it.
         reason: what happened, in words that carry no secret.
+        said_by: the peer whose word this is, if we did not see it ourselves; it may say anything.
     """
 
     exit_code = 4
 
-    def __init__(self, party: str, reason: str) -> None:
-        super().__init__(f"party {party!r} failed: {reason}")
+    def __init__(self, party: str, reason: str, *, said_by: str | None = None) -> None:
+        is_hearsay = said_by not in (None, party)  # what a party says of itself is to be believed
+        says = f", says {said_by!r}" if is_hearsay else ""
+        super().__init__(f"party {party!r} failed{says}: {reason}")
         self.party = party
         self.reason = reason
+        self.said_by = said_by if is_hearsay else None
+
+    def again(self) -> Self:
+        """Make the same error anew, without the frames that its traceback keeps alive."""
+        return type(self)(self.party, self.reason, said_by=self.said_by)
 
 
 class LinkError(PartyError):

@@ -15,13 +15,15 @@ BUG = 1
 class Failure:
     """Why a command ended, and with which exit code.
 
-    ``party`` is whom the others blame, ``details`` a traceback if it was a bug of ours.
+    ``party`` is whom the others blame, ``said_by`` who told so if it was not seen, ``details`` a
+    traceback if it was a bug of ours.
     """
 
     exit_code: int
     message: str
     party: str | None = None
     reason: str | None = None
+    said_by: str | None = None
     details: str = ""
 
     def fields(self) -> dict[str, object]:

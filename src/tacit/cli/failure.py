@@ -22,6 +22,7 @@ def describe(error: BaseException) -> Failure:
             message=str(error),
             party=error.party,
             reason=error.reason,
+            said_by=error.said_by,
         )
     if isinstance(error, TacitError) and error.exit_code != BUG:
         return Failure(exit_code=error.exit_code, message=str(error))

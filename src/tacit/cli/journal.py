@@ -140,4 +140,5 @@ def _ending(error: BaseException) -> Mapping[str, object]:
     if not isinstance(error, Exception):
         return {"code": _STOPPED, "message": "stopped"}
     failure = describe(error)
-    return {"code": failure.exit_code, "message": failure.message, "party": failure.party}
+    seen = None if failure.said_by else failure.party  # hearsay is in the message, with its source
+    return {"code": failure.exit_code, "message": failure.message, "party": seen}

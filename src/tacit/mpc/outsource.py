@@ -34,6 +34,9 @@ from tacit.party import Session
 from tacit.ring import Prg
 
 MOST_PRODUCTS = 1 << 62
+MOST_BYTES = 1 << 34
+"""What a party may make its worker hold, if nothing else is said."""
+_WORD_BYTES = 8
 _SIDES = (256, 512, 1024, 2048)
 _STOP = (0, 0, 0, 0, 0)
 THIN_ROWS = 160
@@ -131,9 +134,18 @@ class RemoteWorker:
 
 
 def serve_products(
-    session: Session, party: str, *, multiply: Callable[[Tensor, Tensor], Tensor] = ring.matmul
+    session: Session,
+    party: str,
+    *,
+    multiply: Callable[[Tensor, Tensor], Tensor] = ring.matmul,
+    memory_bytes: int = MOST_BYTES,
 ) -> int:
-    """Be the worker of a party until it releases me; return how many products I made."""
+    """Be the worker of a party until it releases me; return how many products I made.
+
+    Raises:
+        PartyError: the party announced what is no product, or one that with the matrices that are
+            kept for it takes more than ``memory_bytes``; or it cannot be made here.
+    """
     made, matrices = 0, dict[int, Tensor]()
     for number in count(1):
         tag = f"product/{number}"
@@ -143,13 +155,32 @@ def serve_products(
                 break
             matrices.pop(kept, None)
             continue
-        left = session.recv(party, f"{tag}.operand", (shape[0], shape[1]))
         right = matrices.get(kept)
+        sizes = f"{shape[0]} × {shape[1]} by {shape[2]} × {shape[3]}"
+        is_product = min(shape) >= 0 and shape[1] == shape[2]
+        if not is_product or (right is not None and tuple(right.shape) != tuple(shape[2:])):
+            raise PartyError(party, f"announced a product of {sizes}, which is none")
+        needed = _WORD_BYTES * (shape[0] * (shape[1] + shape[3]) + shape[2] * shape[3])
+        needed += _WORD_BYTES * sum(
+            one.numel() for number, one in matrices.items() if number != kept
+        )
+        if needed > memory_bytes or len(matrices) > _MOST_KEPT:
+            raise PartyError(
+                party,
+                f"announced a product of {sizes}, which with {len(matrices)} matrices kept takes "
+                f"{needed} bytes; wanted at most {memory_bytes} bytes and {_MOST_KEPT} matrices",
+            )
+        left = session.recv(party, f"{tag}.operand", (shape[0], shape[1]))
         if right is None:
             right = session.recv(party, f"{tag}.operand", (shape[2], shape[3]))
         if kept:
             matrices[kept] = right
-        session.send(party, f"{tag}.answer", multiply(left, right).contiguous())
+        try:
+            answer = multiply(left, right).contiguous()
+        except (RuntimeError, MemoryError) as error:  # a device that is full, or lost
+            reason = f"could not multiply {sizes}: {type(error).__name__}"
+            raise PartyError(session.me, reason) from error
+        session.send(party, f"{tag}.answer", answer)
         made += 1
     return made
 

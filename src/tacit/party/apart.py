@@ -112,16 +112,16 @@ def _run(program: Program[R], seat: _Seat, pipe: Connection) -> None:
         pipe.send((False, _write_error(error)))
 
 
-def _write_error(error: Exception) -> tuple[str, str, str]:
+def _write_error(error: Exception) -> tuple[str, str, str, str | None]:
     if isinstance(error, PartyError):
-        return type(error).__name__, error.party, error.reason
-    return type(error).__name__, "", str(error)
+        return type(error).__name__, error.party, error.reason, error.said_by
+    return type(error).__name__, "", str(error), None
 
 
-def _read_error(me: str, kind: str, party: str, text: str) -> Exception:
+def _read_error(me: str, kind: str, party: str, text: str, said_by: str | None) -> Exception:
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, PartyError):
-        return known(party, text)
+        return known(party, text, said_by=said_by)
     if isinstance(known, type) and issubclass(known, InputError):
         return known(text)
     return PartyError(me, f"internal error ({kind}: {text})")

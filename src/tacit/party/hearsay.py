@@ -24,13 +24,13 @@ def as_heard(error: PartyError, me: str, pair: tuple[str, str]) -> PartyError:
         return CheatingError(others, f"{error.party!r} is said to have {error.reason}")
     if not is_heard or error.party not in pair:
         return error
-    accuser = second if error.party == first else first
+    accuser = error.said_by or (second if error.party == first else first)
     if me == error.party:
         return CheatingError(
             accuser, f"{CHEATED}it accuses this party, which follows the protocol; no result"
         )
     return CheatingError(
-        f"{first} or {second}",
+        f"{first} or {second}" if accuser in pair else f"{error.party} or {accuser}",
         f"{accuser!r} says that {error.party!r} {error.reason}. One of the two cheats, and this "
         "party cannot know which",
     )

@@ -76,7 +76,7 @@ class Line:
     @property
     def failure(self) -> PartyError | None:
         """Return, as a new exception, what reading has found wrong with this link, if anything."""
-        return _again(self._failure) if self._failure is not None else None
+        return self._failure.again() if self._failure is not None else None
 
     def send(self, tag: str, frame: Frame, *, phase: Phase = "online") -> None:
         """Send a frame; see Link."""
@@ -151,7 +151,7 @@ class Line:
                 else:
                     moved = self._intake.fill() or moved
         except PartyError as error:
-            self._failure = _again(error)
+            self._failure = error.again()
         finally:
             self._end_turn()
         return moved
@@ -210,7 +210,7 @@ class Line:
                         raise self._reason(f"sending {tag!r}")
         except PartyError as error:
             if not isinstance(error, LinkTimeout):
-                self._failure = self._failure or _again(error)
+                self._failure = self._failure or error.again()
             raise
 
     def _file(self, packet: Packet) -> None:
@@ -231,7 +231,7 @@ class Line:
                     f" the last as {packet.head.tag!r}; raise stash_bytes if that is meant",
                 )
         elif packet.head.kind == FAIL:
-            raise PartyError(*read_fail(packet))
+            raise PartyError(*read_fail(packet), said_by=self._peer)
         elif packet.head.kind == BYE:
             self._has_ended = True
 
@@ -279,7 +279,7 @@ class Line:
         if self._is_closed:
             return LinkClosed(self._peer, "this end of the link is closed")
         if self._failure is not None:
-            return _again(self._failure)
+            return self._failure.again()
         return LinkClosed(self._peer, f"finished before {undone}")
 
     def _release(self) -> None:
@@ -291,8 +291,3 @@ class Line:
             self._changed.wait_for(lambda: not self._is_reading, timeout=GRACE_S)
             self._stash.clear()
         self._intake.close()
-
-
-def _again(error: PartyError) -> PartyError:
-    """Make the same error anew, without the frames that its traceback keeps alive."""
-    return type(error)(error.party, error.reason)

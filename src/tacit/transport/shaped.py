@@ -80,7 +80,7 @@ class Shaped:
             if self._is_closing:
                 raise LinkClosed(self._link.peer, "this end of the link is closed")
             if self._failure is not None:
-                raise type(self._failure)(self._failure.party, self._failure.reason)
+                raise self._failure.again()
             carried_s = packet.head.payload_bytes / self._bytes_per_s
             self._free_at = max(self._free_at, monotonic()) + carried_s
             self._queue.append((self._free_at + self._half_rtt_s, packet))

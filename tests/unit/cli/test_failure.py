@@ -9,6 +9,7 @@ import pytest
 
 import tacit
 from tacit.cli.failure import ChildBugError, End, Failure, describe, find_cause
+from tacit.cli.journal import _ending
 from tacit.errors import (
     ClaimError,
     ConfigError,
@@ -145,3 +146,14 @@ def test_a_contradicted_claim_in_a_party_exits_with_three():
 def test_an_end_without_a_word_is_named():
     cause = find_cause([ended("a"), ended("b", code=4)])
     assert str(cause) == "party 'b' failed: ended with exit code 4 and without a word"
+
+
+def test_a_journal_names_whom_it_saw_fail_and_leaves_hearsay_to_the_message():
+    seen = _ending(PartyError("dealer", "went away"))
+    assert seen["party"] == "dealer"
+    heard = _ending(PartyError("dealer", "cheated", said_by="mallory"))
+    assert heard == {
+        "code": 4,
+        "message": "party 'dealer' failed, says 'mallory': cheated",
+        "party": None,
+    }

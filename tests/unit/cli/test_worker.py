@@ -1,17 +1,25 @@
 """Hiring a worker: what a job file may say, and a worker that is not there."""
 
 import socket
+import threading
+from pathlib import Path
 
 import pytest
+import torch
 
-from tacit.cli.jobs.config import PartyEntry, WorkerTable, with_parties
+from ports import free_port
+from tacit import ring
+from tacit.cli.jobs.config import PartyEntry, WorkerTable, parse_address, with_parties
 from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.kinds import read_job
-from tacit.cli.launch.worker import hired
+from tacit.cli.launch import worker as worker_module
+from tacit.cli.launch.worker import hired, run_worker
 from tacit.cli.toml import read_record
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
-from tacit.transport import Patience
+from tacit.mpc.outsource import RemoteWorker
+from tacit.party import Progress, joined
+from tacit.transport import Patience, Peer
 
 KEY = "sha256:" + "0" * 64
 WRONG = {
@@ -74,3 +82,75 @@ def test_a_worker_that_is_not_there_ends_the_job_or_is_done_without(tmp_path, on
             return
         with hired(table, me="lab", identity=identity, patience=patience) as outsourcing:
             assert "before the first product" in outsourcing.failure
+
+
+class Enough(Exception):
+    """Ends a worker that would go on."""
+
+
+def hands_on_too_much(session):
+    session.send("worker", "product/1.shape", torch.tensor([100_000, 1, 1, 100_000, 0]))
+    for shape in ((100_000, 1), (1, 100_000)):
+        session.send("worker", "product/1.operand", torch.zeros(shape).long())
+    session.recv("worker", "product/1.answer", (100_000, 100_000))
+
+
+def makes_it_stumble(session):
+    RemoteWorker(session, "worker").multiply(torch.ones((2, 2)).long(), torch.ones((2, 2)).long())
+
+
+def test_a_worker_outlives_what_one_job_brings(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_module, "free_memory_bytes", lambda: 1 << 30)
+    keys = {name: make_identity(name, tmp_path) for name in ("party", "worker")}
+    at, told = f"127.0.0.1:{free_port()}", []
+
+    def stumble(device):
+        def multiply(left, right):
+            if len(told) == 2:
+                raise KeyError("words of the party")
+            return ring.matmul(left, right)
+
+        return multiply
+
+    monkeypatch.setattr(worker_module, "_on", stumble)
+
+    def tell(text):
+        told.append(text)
+        if len(told) == 4:
+            raise Enough
+
+    def work():
+        with pytest.raises(Enough):
+            run_worker(
+                key=keys["party"].fingerprint,
+                name="worker",
+                keys=Path(tmp_path),
+                at=at,
+                device="cpu",
+                is_once=False,
+                tell=tell,
+            )
+
+    working = threading.Thread(target=work, daemon=True)  # it would wait for a month
+    working.start()
+    for job in (hands_on_too_much, makes_it_stumble):
+        with pytest.raises(PartyError), as_party(keys, at) as session:
+            job(session)
+    with as_party(keys, at) as session:
+        worker = RemoteWorker(session, "worker")
+        found = worker.multiply(torch.ones((2, 2)).long(), torch.ones((2, 2)).long())
+        worker.release()
+    working.join(60)
+    assert torch.equal(found, torch.full((2, 2), 2))
+    assert "announced a product of 100000 × 1 by 1 × 100000" in told[1]
+    assert told[2:] == [
+        "party 'worker' failed: internal error (KeyError)", "1 products made"
+    ]  # fmt: skip
+
+
+def as_party(keys, at):
+    meeting = worker_module._meeting(Patience(connect_s=30))
+    peers = {"worker": Peer(parse_address(at), keys["worker"].fingerprint)}
+    return joined(
+        "party", meeting, peers=peers, identity=keys["party"], listener=None, progress=Progress()
+    )

@@ -222,6 +222,9 @@ def test_whoever_hears_of_cheating_believes_no_more_than_it_can_know():
     assert as_heard(heard, ALICE, pair).party == BOB
     other = PartyError(ALICE, "went away")
     assert as_heard(other, CAROL, pair) is other
+    lie = PartyError(ALICE, heard.reason, said_by="dora")  # who said it is whom the link leads to
+    assert as_heard(lie, ALICE, pair).party == "dora"
+    assert as_heard(lie, BOB, pair).party == f"{ALICE} or dora"
     owner = PartyError("dora", "cheated: its input is beyond its bound")
     assert as_heard(owner, ALICE, pair).party == f"{BOB} or dora"
     assert as_heard(owner, "dora", pair).party == f"{ALICE} or {BOB}"

@@ -159,6 +159,55 @@ def test_a_worker_at_the_end_of_a_link_multiplies_until_it_is_released():
     assert found["worker"] == 1
 
 
+ABUSES = {
+    "an answer of 80 GB": [(100_000, 1, 1, 100_000, 0)],
+    "sizes below nothing": [(-4, 4, 4, 4, 0)],
+    "sizes that do not fit": [(4, 4, 5, 4, 0)],
+    "more than any memory": [(1 << 62, 1 << 62, 1 << 62, 1 << 62, 0)],
+    "another size than was kept": [(2, 2, 2, 2, 1), (2, 3, 3, 2, 1)],
+    "ever more that is kept": [(1, 300, 300, 300, number) for number in range(1, 20)],
+    "ever more small ones": [(1, 1, 1, 1, number) for number in range(1, 300)],
+}
+
+
+@pytest.mark.parametrize("what", ABUSES)
+def test_a_worker_refuses_what_its_party_may_not_make_it_hold(what):
+    def owner(session):
+        for number, announced in enumerate(ABUSES[what], 1):
+            tag = f"product/{number}"
+            session.send("worker", f"{tag}.shape", torch.tensor(announced))
+            for rows, columns in (announced[:2], announced[2:4]):
+                if 0 <= rows * columns < 1 << 20:
+                    words = torch.zeros((rows, columns)).long()
+                    session.send("worker", f"{tag}.operand", words)
+            session.recv("worker", f"{tag}.answer", (announced[0], announced[3]))
+
+    def worker(session):
+        return serve_products(session, "ann", memory_bytes=4 << 20)
+
+    with pytest.raises(PartyError, match=r"'ann' failed.*: announced a product of") as caught:
+        run_threads(
+            {"ann": owner, "worker": worker},
+            Meeting(parties=("ann", "worker"), job_digest=bytes(32)),
+        )
+    assert caught.value.party == "ann"
+
+
+def test_a_product_that_cannot_be_made_is_the_workers_failure_and_its_words_are_not_told():
+    def full(left, right):
+        raise RuntimeError("CUDA out of memory: secret")
+
+    def owner(session):
+        worker = RemoteWorker(session, "worker")
+        worker.multiply(torch.zeros((2, 2)).long(), torch.zeros((2, 2)).long())
+
+    with pytest.raises(PartyError, match=r"'worker' failed.* 2 × 2 by 2 × 2: RuntimeError$"):
+        run_threads(
+            {"ann": owner, "worker": lambda session: serve_products(session, "ann", multiply=full)},
+            Meeting(parties=("ann", "worker"), job_digest=bytes(32)),
+        )
+
+
 class Counting(DeviceWorker):
     """Notes which right operands it was told to keep, and to forget."""
 

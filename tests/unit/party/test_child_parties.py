@@ -15,11 +15,11 @@ READY = 'tell(event="stage", stage="connect")'
 DONE = 'tell(event="done")'
 FAILED = (
     'tell(event="failed", exit_code=2, message="no such tensor", party=None, reason=None, '
-    'details=""); sys.exit(2)'
+    'said_by=None, details=""); sys.exit(2)'
 )
 BLAMES = (
     'tell(event="failed", exit_code=4, message="gone", party="dealer", reason="went away", '
-    'details=""); sys.exit(4)'
+    'said_by=None, details=""); sys.exit(4)'
 )
 DIES = "os.kill(os.getpid(), signal.SIGKILL)"
 PRELUDE = """

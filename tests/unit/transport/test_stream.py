@@ -121,14 +121,31 @@ def test_a_failure_behind_data_comes_after_the_data(eve):
     eve.say(fail("dealer", "out of triples"))
     time.sleep(0.1)  # let the prefetcher see it
     assert bytes(eve.link.recv("x/1").data) == b"first"
-    with pytest.raises(PartyError, match="party 'dealer' failed: out of triples"):
+    with pytest.raises(PartyError, match="party 'dealer' failed, says 'eve': out of triples"):
         eve.link.recv("x/2")
+
+
+@pytest.mark.parametrize("party", ["dealer", "ann", "ann' failed: 'x"])
+def test_what_a_peer_says_of_others_stays_its_word_wherever_it_is_told(eve, party):
+    """A peer may blame anyone; every error made of its word names it, and logs print errors."""
+    eve.say(fail(party, "cheated"))
+    for _ in range(2):  # as it is read, and as it is found again
+        with pytest.raises(PartyError) as caught:
+            eve.link.recv("x/1")
+        assert str(caught.value) == f"party {party!r} failed, says 'eve': cheated"
+
+
+def test_what_a_peer_says_of_itself_is_no_hearsay(eve):
+    eve.say(fail("eve", "out of triples"))
+    with pytest.raises(PartyError, match=r"^party 'eve' failed: out of triples$") as caught:
+        eve.link.recv("x/1")
+    assert caught.value.said_by is None
 
 
 def test_a_failure_is_found_when_sending_breaks(eve):
     eve.say(fail("dealer", "out of triples"))
     eve.reads.close()
-    with pytest.raises(PartyError, match="'dealer' failed: out of triples"):
+    with pytest.raises(PartyError, match="'dealer' failed, says 'eve': out of triples"):
         eve.link.send("x/1", frame_bytes(bytes(10)))
 
 

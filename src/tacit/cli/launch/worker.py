@@ -1,6 +1,7 @@
 """Workers: hired by a party as its job file says, or being one (``tacit worker``)."""
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tacit import ring
 from tacit.cli.jobs.config import WorkerTable, parse_address
 from tacit.crypto import Identity, load_identity
 from tacit.errors import ConfigError, PartyError, TacitError
+from tacit.llm.model.store import free_memory_bytes
 from tacit.mpc.outsource import (
     DeviceWorker,
     Outsourcing,
@@ -22,11 +24,12 @@ from tacit.mpc.outsource import (
     outsourced,
     serve_products,
 )
-from tacit.party import Meeting, Progress, joined
+from tacit.party import Meeting, Progress, Session, joined
 from tacit.result import Claim, Result
 from tacit.ring import Prg
 from tacit.transport import Patience, Peer, listen
 
+_log = logging.getLogger(__name__)
 _PARTY, _WORKER = "party", "worker"
 _SIDES = (256, 512, 1024)  # larger ones would take seconds at the start of every job
 
@@ -152,7 +155,7 @@ def run_worker(
                     listener=listener,
                     progress=Progress(),
                 ) as session:
-                    made = serve_products(session, _PARTY, multiply=_on(there))
+                    made = _serve(session, there)
                 tell(f"{made:,} products made")
             except TacitError as error:
                 if is_once:
@@ -160,6 +163,18 @@ def run_worker(
                 tell(str(error))
             if is_once:
                 return
+
+
+def _serve(session: Session, device: str) -> int:
+    """Multiply until released; whatever a job brings here ends that job alone."""
+    most = free_memory_bytes() // 2
+    try:
+        return serve_products(session, _PARTY, multiply=_on(device), memory_bytes=most)
+    except TacitError:
+        raise
+    except Exception as error:
+        _log.warning("a job of the worker ended in a bug of ours", exc_info=error)
+        raise PartyError(_WORKER, f"internal error ({type(error).__name__})") from error
 
 
 _FOREVER_S = 30 * 86_400.0

@@ -115,7 +115,7 @@ class RequestQueue:
                 self._answer_one(link, Ticket(self._task.clients.index(link.peer), visit, number))
                 number += 1
         except PartyError as error:
-            _log.info("%s has left: %s", link.peer, error.reason)
+            _log.info("%s has left: %s", link.peer, error)
         finally:
             with self._lock:
                 if self._links.get(link.peer) is link:
