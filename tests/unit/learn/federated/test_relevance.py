@@ -3,18 +3,30 @@
 import numpy as np
 import torch
 
+from tacit.dp import epsilon
 from tacit.learn import load_dataset, split_dataset
 from tacit.learn.federated import (
     AdaptiveNoise,
     FederatedSpec,
     Learner,
+    LocalEngine,
     LocalTraining,
     PrivacySpec,
     build_model,
     calibrate,
+    find_aggregator,
+    run_rounds,
 )
 from tacit.learn.federated.relevance import find_shares
 from tacit.learn.partition import Partition, divide
+from tacit.ring import Prg
+
+
+def spec_of(adaptive, epsilon):
+    privacy = PrivacySpec(
+        kind="local-adaptive", clip=1.0, epsilon=epsilon, delta=1e-3, adaptive=adaptive
+    )
+    return FederatedSpec(clients=8, rounds=2, aggregator="plain", privacy=privacy)
 
 
 def make(adaptive, model="mlp", epsilon=90.0):
@@ -23,11 +35,7 @@ def make(adaptive, model="mlp", epsilon=90.0):
     parts = divide(rows.labels, 8, Partition(how="iid"), np.random.default_rng(0))
     built = build_model(model, features.shape[1:], 10, seed=0)
     learner = Learner(built, features, torch.tensor(rows.labels), parts, training=LocalTraining())
-    privacy = PrivacySpec(
-        kind="local-adaptive", clip=1.0, epsilon=epsilon, delta=1e-3, adaptive=adaptive
-    )
-    spec = FederatedSpec(clients=8, rounds=2, aggregator="plain", privacy=privacy)
-    return learner, calibrate(spec, learner.dimension)
+    return learner, calibrate(spec_of(adaptive, epsilon), learner.dimension)
 
 
 def test_shares_of_layers_name_the_layers_and_add_up_to_one():
@@ -48,6 +56,26 @@ def test_clients_are_asked_once_and_it_is_paid_for():
     assert shares[[0, 32, 39]].mean() < shares.mean()
     assert find_shares(learner, learner.first_weights(), made, shares) is shares
     assert made.first.epsilon >= 190.0
+
+
+def test_the_price_of_asking_is_in_the_ledger_and_in_every_claim():
+    adaptive = AdaptiveNoise(relevance="clients", relevance_epsilon=190.0)
+    learner, made = make(adaptive, model="linear", epsilon=300.0)
+    engine = LocalEngine(learner, find_aggregator("plain"), drop_rate=0.0, prg=Prg(bytes(16)))
+    outcome = run_rounds(
+        engine,
+        learner.first_weights(),
+        spec_of(adaptive, 300.0),
+        judge=lambda weights: (),
+        on_round=lambda report: None,
+    )
+    asked, *rounds = outcome.ledger.entries
+    assert (asked.event, asked.clients, asked.note) == (made.first, None, "before the first round")
+    assert made.first not in [entry.event for entry in rounds]
+    without = epsilon([entry.event for entry in rounds[:1]], delta=1e-3).epsilon
+    for report in outcome.rounds:
+        assert report.claim.epsilon >= 190.0 + without / 2
+    assert outcome.rounds[-1].claim.epsilon <= 300.0
 
 
 def test_the_model_alone_decides_about_attributes_unless_clients_are_asked():

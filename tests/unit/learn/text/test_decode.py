@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tacit.dp.policy import by_pattern
+from tacit.learn.text import decode
 from tacit.learn.text.budget import Budget
 from tacit.learn.text.corpus import Text, redacted, tokenise
 from tacit.learn.text.decode import BudgetedWriter, decoder_losses, find_places
@@ -66,6 +67,32 @@ def test_numbers_are_filled_in_and_paid_for_to_the_ninth_digit(parts):
     assert len(budget.ledger) >= len(numbers)
     assert abs(budget.spent - len(budget.ledger) * 4 * 1.0 / VOTERS) < 1e-9
     assert all(entry.event == event for entry in budget.ledger.entries)
+
+
+@pytest.mark.parametrize(
+    ("says", "said", "asked"),
+    [
+        ((4, 1, 7), "417", 3),  # as many as a place may have: nobody is asked where it ends
+        ((4, 10), "4", 2),  # the end is a vote as well
+        ((10,), "□", 1),
+    ],
+)
+def test_every_token_of_a_place_and_its_end_are_paid_for(parts, monkeypatch, says, said, asked):
+    """One event for a place would be an ε up to six times too small."""
+    budget, votes = Budget(199.0), []
+
+    def scripted(weights, prg):
+        votes.append(len(weights))
+        return says[(len(votes) - 1) % len(says)]
+
+    monkeypatch.setattr(decode, "draw", scripted)
+    writer = open_writer(parts, budget)
+    reading = decode._Reading(writer._voters, VOTERS + 1, [1, 2, 3], torch.device("cpu"))
+    for place in (1, 2, 3):
+        filled = writer._fill(reading)
+        assert "".join(SIGNS[i - 1] for i in filled) == said.replace("□", "")
+        assert len(votes) == len(budget.ledger) == place * asked
+    assert budget.spent == pytest.approx(3 * asked * writer.ballot.event.epsilon)
 
 
 def test_places_stay_open_when_the_budget_does_not_last_for_a_number(parts):
