@@ -2,11 +2,14 @@
 
 import io
 import json
+from dataclasses import asdict
 
 import pytest
 from rich.console import Console
 
 from tacit.cli.commands.group import Edge
+from tacit.cli.jobs.kinds import kind_of, load_job
+from tacit.cli.jobs.outlook import Asked
 from tacit.cli.main import run_command
 from tacit.ring import Prg
 
@@ -90,6 +93,10 @@ def test_the_plan_says_what_the_run_will_promise_and_no_text_leaves(folder):
     assert any("texts stand under more than one owner" in one for one in result["notes"])
     told_of = [leak["what"] for leak in result["leakage"]]
     assert "how many texts stand under more than one owner, exactly" in told_of
+    planned = kind_of(load_job(path)).forecast(load_job(path), Asked()).leaks
+    assert [asdict(one) for one in planned] == result["leakage"]
+    figures = sum(len(row) - 2 for row in result["sheets"][0]["rows"])  # but name and ε
+    assert len(told_of) == figures + 2
     assert "1 empty texts were left out." in result["notes"]
     titles = [sheet["title"] for sheet in result["sheets"]]
     assert titles == ["Beside each other", "What the policy sees", "What is marked"]

@@ -19,7 +19,7 @@ from tacit.cli.jobs.text_data import FRAME, SIGNS, Loaded, load
 from tacit.cli.jobs.text_job import TextJob
 from tacit.cli.screen import teller
 from tacit.dp.policy import Policy, by_terms, read_terms
-from tacit.learn.text.corpus import PLACEHOLDER, Marked, Text
+from tacit.learn.text.corpus import PLACEHOLDER, Text
 from tacit.learn.text.forms import FORMS, coverage_sheet, draw_labelled
 from tacit.learn.text.front import Tuned, enter_book, fine_tune, planned_claim
 from tacit.learn.text.measure import measure_perplexity, measure_scientificity
@@ -63,7 +63,12 @@ def forecast(job: TextJob, asked: Asked) -> Outlook:
             f"{job.decode.conversation:g}, all of them {job.decode.total:g}"
         )
     lines.append("No forecast of traffic: nothing is sent, everything runs on this machine.")
-    return Outlook(about="text", lines=tuple(lines), claims=(claim,))
+    return Outlook(
+        about="text",
+        lines=tuple(lines),
+        leaks=_shown(job, len(loaded.test)),
+        claims=(claim, _FIGURES),
+    )
 
 
 def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
@@ -84,7 +89,7 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
     if plan.method != "none":
         total, book = None if job.decode is None else job.decode.total, job.book()
         counted = enter_book(loaded.module, corpus, plan, book, total=total)
-    if job.report.compare == "plain" and plan.method != "none":
+    if _has_open_one(job):
         with progress.stage("no protection"):
             open_one = fine_tune(
                 copy.deepcopy(loaded.module), corpus, replace(plan, method="none"), prg=prg
@@ -116,7 +121,7 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
         parties=(usage.report(name="here", role="trains", progress=progress),),
         forecast=None,
         metered=NOTHING_SENT,
-        leakage=(*_figures(rows, len(loaded.test)), *_counts(corpus)),
+        leakage=_shown(job, len(loaded.test)),
         claims=(tuned.claim, _FIGURES),
         utility=tuple(one for one in rows[_METHODS[plan.method]].values() if one is not None),
         sheets=(
@@ -139,36 +144,35 @@ _FIGURES = Claim(
 )
 
 
-def _figures(rows: dict[str, Row], texts: int) -> tuple[Leak, ...]:
-    """Write down what the report itself tells: one figure of texts after another."""
-    return tuple(
-        Leak(
-            to="whoever reads this report",
-            what=f"{metric.name} of the model: {label}, exact",
-            why=f"measured on {texts} texts that were held back"
-            if not metric.name.startswith("exposure")
-            else "measured on invented numbers; what the model is, shows",
-            kind="output",
-            elements=1,
-        )
-        for label, row in rows.items()
-        for metric in row.values()
-        if metric is not None
-    )
-
-
-def _counts(corpus: Marked) -> tuple[Leak, ...]:
-    """Write down what notes tell of the texts that were trained on; as much where it is 0."""
-    return tuple(
-        Leak(
-            to="whoever reads this report",
-            what=f"how many texts {what}, exactly",
-            why="counted while they were read",
-            kind="output",
-            elements=1,
-        )
+def _shown(job: TextJob, texts: int) -> tuple[Leak, ...]:
+    """List what a report tells: a figure of every model after another, and counts of texts."""
+    models = ["before", _METHODS[job.train.method]]
+    if _has_open_one(job):
+        models.insert(1, _METHODS["none"])
+    figures = ["perplexity", *(("scientificity",) if job.data.terms is not None else ())]
+    forms = () if job.canaries is None else job.canaries.forms
+    figures += [f"exposure of canaries in {form}" for form in forms]
+    held = f"measured on {texts} texts that were held back"
+    invented = "measured on invented numbers; what the model is, shows"
+    told = [
+        (f"{one} of the model: {model}, exact", invented if one.startswith("exposure") else held)
+        for model in models
+        for one in figures
+    ]
+    # As much where it is 0.
+    told += [
+        (f"how many texts {what}, exactly", "counted while they were read")
         for what in ("are empty and were left out", "stand under more than one owner")
+    ]
+    return tuple(
+        Leak(to="whoever reads this report", what=what, why=why, kind="output", elements=1)
+        for what, why in told
     )
+
+
+def _has_open_one(job: TextJob) -> bool:
+    """Tell whether a model without protection is trained beside."""
+    return job.report.compare == "plain" and job.plan().method != "none"
 
 
 def _counted(job: TextJob, counted: tuple[int, float]) -> str:
