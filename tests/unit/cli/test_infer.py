@@ -79,6 +79,7 @@ def test_the_classes_are_those_of_the_network_in_the_clear(make_job, tmp_path, p
     assert parts["lab"].files == parts["dealer"].files == {}
     (tmp_path / folder.PREDICTIONS).write_text(parts["clinic"].files[folder.PREDICTIONS])
     merged = merge_results(tuple(parts[name].result for name in job.parties))
+    assert set(merged.leakage) == set(forecast_inference(job, Asked()).leaks)
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
     assert found["answers equal to plaintext"].value == 1.0
@@ -146,9 +147,9 @@ def test_a_forest_from_a_file_answers_as_its_library_and_shows_its_size(
     found = parts["clinic"].values.tolist()
     assert found == model.predict(data.features[:12]).tolist()
     outlook = forecast_inference(job, Asked())
-    assert outlook.forecast.cost == without_setup(
-        merge_results(tuple(parts[name].result for name in job.parties)).metered
-    )
+    merged = merge_results(tuple(parts[name].result for name in job.parties))
+    assert outlook.forecast.cost == without_setup(merged.metered)
+    assert set(outlook.leaks) == set(merged.leakage)
     told = [one for one in parts["clinic"].result.leakage if "trees" in one.what]
     assert [one.kind for one in told if one.to == "clinic"] == ["size"]
     with pytest.raises(ConfigError, match="of a forest wanted 'class'"):
@@ -306,6 +307,7 @@ def test_a_model_that_nobody_has_answers_as_it_would_in_the_clear(
     assert [name for name, part in parts.items() if part.files] == [owner]
     (tmp_path / folder.PREDICTIONS).write_text(parts[owner].files[folder.PREDICTIONS])
     merged = merge_results(tuple(parts[name].result for name in job.parties))
+    assert set(merged.leakage) == set(forecast_inference(job, Asked()).leaks)
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
     assert found["answers equal to plaintext"].value == 1.0

@@ -81,8 +81,9 @@ def run(job, tmp_path, inside=None):
     meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
     parts = run_threads(dict.fromkeys(job.parties, party), meeting)
     merged = merge_results(tuple(parts[name].result for name in job.parties))
-    planned = forecast_inference(job, Asked()).forecast.cost
-    assert without_setup(merged.metered) == planned
+    planned = forecast_inference(job, Asked())
+    assert without_setup(merged.metered) == planned.forecast.cost
+    assert set(merged.leakage) == set(planned.leaks)
     return parts["clinic"].values, replace(merged, utility=parts["clinic"].result.utility)
 
 
