@@ -71,25 +71,36 @@ def to_array(values: Any) -> Array:
     return np.asarray(values)
 
 
-def numbers_of(given: object) -> npt.NDArray[np.float64]:
+def numbers_of(given: object, *, whose: str = "the input") -> npt.NDArray[np.float64]:
     """Return the features alone of what a program gave, in double precision.
 
     What a data frame lacks is NaN.
 
+    Args:
+        given: features of any kind, or a data set.
+        whose: what an error calls them.
+
     Raises:
         DataError: they are not numbers.
     """
+    wanted = f"{whose}: wanted rows of numbers"
     try:
         found = features_of(given)
+    except DataError as error:
+        raise DataError(f"{whose}: {error}") from error
     except (TypeError, ValueError) as error:
-        raise DataError(f"wanted rows of numbers, all of one shape: {error}") from error
+        raise DataError(f"{wanted}, all of one shape: {error}") from error
     if found.dtype.kind in "biuf":
         return found.astype(np.float64)
     if found.dtype.kind != "O" or not found.ndim:
         came = found.dtype if found.ndim else type(given).__name__
-        raise DataError(f"wanted rows of numbers, got {came}{_HINTS.get(str(came), '')}")
+        raise DataError(f"{wanted}, got {came}{_HINTS.get(str(came), '')}")
     # Columns of several kinds, and those that may lack values, make an array of objects.
-    return np.array([_number(one) for one in found.flat], dtype=np.float64).reshape(found.shape)
+    for one in found.flat:
+        if not isinstance(one, Real | Decimal | np.bool_) and not _is_missing(one):
+            raise DataError(f"{wanted}, got a {type(one).__name__} among them")
+    numbers = [np.nan if _is_missing(one) else float(one) for one in found.flat]
+    return np.array(numbers, dtype=np.float64).reshape(found.shape)
 
 
 _HINTS = {
@@ -99,16 +110,18 @@ _HINTS = {
 }
 
 
-def _number(value: object) -> float:
-    if value is None or type(value).__name__ == "NAType":  # as pandas calls it
-        return np.nan
-    if isinstance(value, Real | Decimal | np.bool_):
-        return float(value)
-    raise DataError(f"wanted rows of numbers, got a {type(value).__name__} among them")
+def _is_missing(value: object) -> bool:
+    return value is None or type(value).__name__ == "NAType"  # as pandas calls it
 
 
 def names_of(given: object) -> tuple[str, ...]:
-    """Return the names of the features, in order, of what has columns by name; else none."""
+    """Return the names of the features, in order, of what has columns by name; else none.
+
+    Args:
+        given: features, or a pair of features and labels.
+    """
+    if isinstance(given, tuple) and len(given) == 2:
+        given = given[0]
     if isinstance(given, Mapping):
         names: Any = tuple(given)
     else:
@@ -127,6 +140,10 @@ class Frame:
 
     rows: Any
     columns: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.rows)
 
     def to_numpy(self) -> Array:
         """Return the rows."""

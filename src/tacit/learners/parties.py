@@ -159,8 +159,7 @@ class Parties(ABC):
         holders = self._holders(parts)
         names = {}
         if split == "rows":  # owners of columns have different ones
-            features = {o: part[0] if _is_pair(part) else part for o, part in parts.items()}
-            names = {owner: names_of(x) for owner, x in features.items()}
+            names = {owner: names_of(part) for owner, part in parts.items()}
 
         def exchange(engine: Engine) -> tuple[Holding, ...]:
             mine = pairs.get(engine.me)
@@ -380,10 +379,6 @@ class Planned(Parties):
     def cost(self) -> Cost:
         """Return what would be sent."""
         return self.walker.forecast().cost
-
-
-def _is_pair(part: Part) -> bool:
-    return isinstance(part, tuple) and len(part) == 2
 
 
 def _pair(

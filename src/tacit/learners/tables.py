@@ -248,11 +248,8 @@ def _enter(
 
 def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor:
     """Bring an owner's features to a matrix of double precision, or say what is wrong with them."""
-    try:
-        # A copy: what an owner does to its array later is no part of the table.
-        x = torch.from_numpy(np.ascontiguousarray(numbers_of(values)))
-    except DataError as error:
-        raise DataError(f"{owner!r} gave features that are not numbers: {error}") from error
+    # A copy: what an owner does to its array later is no part of the table.
+    x = torch.from_numpy(np.ascontiguousarray(numbers_of(values, whose=f"features of {owner!r}")))
     if x.dim() != 2 or not x.shape[0]:
         raise DataError(
             f"{owner!r} gave features of shape {tuple(x.shape)}; wanted rows and columns, one row "

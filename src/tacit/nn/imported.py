@@ -45,6 +45,7 @@ class Imported:
         trained: which weights a training changes: parameters that need a gradient, no buffer.
         public: numbers that everyone knows, by the names of weights; see `frozen`.
         tied: other names of weights that a module has twice.
+        saved: what a ``state_dict`` of the module holds: not what it has without registering it.
         is_hot: whether it is called with one-hot vectors instead of the numbers that `entries`
             are named by.
     """
@@ -58,6 +59,7 @@ class Imported:
     trained: frozenset[str] = frozenset()
     public: Mapping[str, Tensor] = field(default_factory=dict)
     tied: Mapping[str, str] = field(default_factory=dict)
+    saved: frozenset[str] = frozenset()
     is_hot: bool = False
 
     def __call__(self, ops: Ops[T], weights: Mapping[str, T], x: T) -> T:
@@ -79,9 +81,9 @@ class Imported:
         stays = {name: value for name, value in self.weights.items() if name not in self.trained}
         state = unfold_weights(self.layers, {**stays, **self.public, **weights})
         state |= {name: state[first] for name, first in self.tied.items()}
-        return {name.replace("/", "."): value for name, value in state.items()} | dict(
-            self.constants
-        )
+        found = {name.replace("/", "."): value for name, value in state.items()}
+        found |= dict(self.constants)
+        return {name: value for name, value in found.items() if name in self.saved}
 
     def frozen(self) -> "Imported":
         """Make public what no training changes: buffers, and parameters that need no gradient.
@@ -199,7 +201,10 @@ def import_module(module: nn.Module) -> Imported:
     gains |= {name: gains[first] for name, first in tied.items() if first in gains}
     if _has_norm(graph, layers):
         gains |= lengths_of({name: one for name, one in weights.items() if name not in tied})
-    return Imported(graph, layers, weights, constants, gains, trained=trained, tied=tied)
+    saved = frozenset(module.state_dict())
+    return Imported(
+        graph, layers, weights, constants, gains, trained=trained, tied=tied, saved=saved
+    )
 
 
 def _has_norm(graph: fx.Graph, layers: Mapping[str, nn.Module]) -> bool:

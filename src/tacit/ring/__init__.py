@@ -16,6 +16,7 @@ from tacit.ring.bits import (
 )
 from tacit.ring.check import SOUNDNESS_BITS, FixedCheck, is_product
 from tacit.ring.convolution import conv1d, conv2d
+from tacit.ring.device import check_device
 from tacit.ring.fixed import MAX_FRAC_BITS, decode, encode
 from tacit.ring.narrow import (
     PANEL_BYTES,
@@ -39,6 +40,7 @@ __all__ = [
     "FixedCheck",
     "Prg",
     "accumulate",
+    "check_device",
     "conv1d",
     "conv2d",
     "decode",

@@ -306,7 +306,7 @@ def test_every_party_alone_runs_the_same_program(iris):
 
 BAD = [
     (lambda p: p.rows({"bank": [[1.0, np.nan]]}), "NaN"),
-    (lambda p: p.rows({"bank": [["a", "b"]]}), "not numbers"),
+    (lambda p: p.rows({"bank": [["a", "b"]]}), "features of 'bank': wanted rows of numbers"),
     (lambda p: p.rows({"bank": np.ones(3)}), "rows and columns"),
     (lambda p: p.rows({"bank": (np.ones((3, 2)), [0, 1])}), "3 rows and 2 labels"),
     (lambda p: p.rows({"bank": np.ones((3, 2)), "shop": np.ones((3, 1))}), "same columns"),

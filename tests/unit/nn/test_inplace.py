@@ -262,3 +262,20 @@ def test_random_programs_give_what_torch_gives_or_are_refused_by_name():
             words.add("in place" in str(error) or str(error))
     assert words == {True}
     assert right > 150
+
+
+def test_the_state_of_a_trained_module_loads_where_it_has_tensors_of_its_own():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.places = nn.Linear(4, 4), torch.arange(3)
+            self.table = nn.Embedding(3, 4)
+            self.register_buffer("mask", torch.ones(3, 3).tril().bool(), persistent=False)
+
+        def forward(self, x):
+            y = self.lin(x) + self.table(self.places)
+            return F.scaled_dot_product_attention(y, y, y, self.mask) + torch.zeros(4)
+
+    module = Own()
+    model = import_module(module)
+    module.load_state_dict(model.state(model.weights))

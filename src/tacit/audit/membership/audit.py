@@ -17,6 +17,7 @@ from tacit.audit.ranking import Ranking, auc, draw_roc, measure_ranking
 from tacit.audit.shadows import Fleet
 from tacit.audit.target import Trainer, as_classifier
 from tacit.errors import DataError
+from tacit.given import numbers_of, to_array
 from tacit.notebook import Rows, Shown
 from tacit.result import Metric, Result, Sheet
 
@@ -145,8 +146,9 @@ def join_records(members: Labelled, non_members: Labelled) -> tuple[Tensor, Tens
     Raises:
         DataError: lengths or shapes do not fit, too few records, or one class only.
     """
-    sides = [(_rows(x), torch.as_tensor(np.asarray(y)).long()) for x, y in (members, non_members)]
-    for word, (x, y) in zip(("members", "non-members"), sides, strict=True):
+    given = {"members": members, "non-members": non_members}
+    sides = [(_rows(x, word), _labels(y, word)) for word, (x, y) in given.items()]
+    for word, (x, y) in zip(given, sides, strict=True):
         if x.dim() < 2 or len(x) != len(y) or y.dim() != 1:
             raise DataError(
                 f"{word}: wanted a label per row, got {tuple(x.shape)} and {tuple(y.shape)}"
@@ -169,8 +171,21 @@ def join_records(members: Labelled, non_members: Labelled) -> tuple[Tensor, Tens
     return torch.cat([sides[0][0], sides[1][0]]), y, is_member
 
 
-def _rows(x: Any) -> Tensor:
-    return x.detach().float().cpu() if isinstance(x, Tensor) else torch.tensor(x).float()
+def _rows(x: Any, word: str) -> Tensor:
+    rows = torch.from_numpy(numbers_of(x, whose=word))
+    if not bool(torch.isfinite(rows).all()):
+        raise DataError(f"{word}: the rows hold NaN or infinite values; clean them first")
+    return rows.float()
+
+
+def _labels(y: Any, word: str) -> Tensor:
+    found = to_array(y)
+    if found.dtype.kind not in "biuf" or not bool((found == found.round()).all()):
+        raise DataError(
+            f"{word}: wanted a label per row, whole numbers from 0 on, got "
+            f"{'none' if y is None else found.dtype}"
+        )
+    return torch.from_numpy(found.astype(np.int64))
 
 
 def _judge(name: str, played: Played, scene: Scene) -> tuple[list[Finding], dict[str, Ranking]]:

@@ -7,11 +7,11 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from tacit.audit.membership.audit import Labelled, Membership, audit_membership
+from tacit.audit.membership.audit import Labelled, Membership, audit_membership, join_records
 from tacit.audit.membership.plays import Plan
 from tacit.audit.shadows import Fleet, Report
 from tacit.audit.target import Classifier, SklearnTrainer, Trainer, as_classifier, code_of
-from tacit.given import features_and_labels, to_array
+from tacit.given import features_and_labels
 
 Train = Callable[[Any, Any], Any]
 """Trains a fresh model on rows and labels, as arrays or tensors, and returns it."""
@@ -60,8 +60,8 @@ def membership(
         DataError: too few records, one class only, or a threat that this model does not allow.
     """
     members, strangers = features_and_labels(members), features_and_labels(strangers)
-    labels = [to_array(y) for _, y in (members, strangers)]
-    classes = int(max(y.max() for y in labels)) + 1 if all(map(len, labels)) else 2
+    _, labels, _ = join_records(members, strangers)
+    classes = int(labels.max()) + 1
     return audit_membership(
         model,
         members,

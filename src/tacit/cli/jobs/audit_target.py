@@ -45,6 +45,7 @@ from tacit.learn.code import OwnModel
 from tacit.learn.rows import align_in_the_clear
 from tacit.learn.training import Holding, TrainTask
 from tacit.learn.weights import load_weights
+from tacit.ring import check_device
 
 _SAID = {
     True: "Members and strangers are those that the job names; the audit is as right as they are.",
@@ -104,7 +105,7 @@ def trainer_of(
             return EstimatorTrainer(make=build.make, classes=classes)
     if job.privacy is not None:
         return DpTrainer(make=build, settings=job.privacy.settings())
-    _check_device(job.train.device)
+    check_device(job.train.device, "train.device")
     return TorchTrainer(build=build, **asdict(job.train))
 
 
@@ -151,16 +152,6 @@ def _check_estimator(job: AuditJob, found: object) -> None:
             "model.code: a scikit-learn model is fitted here, without DP-SGD; "
             "leave [privacy] and model.file out"
         )
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(
-            f"train.device: cannot use {device!r} here, {str(error).splitlines()[0]}; "
-            "leave it out to train on the processor"
-        ) from error
 
 
 def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | None) -> Target:

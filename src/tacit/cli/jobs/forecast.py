@@ -278,7 +278,7 @@ def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[Holding, ...], dict[st
     if is_columns:
         counts = {name: len(one.ids) for name, one in found.items()}
         found = align_in_the_clear(found)
-    return tuple(holding_of(name, one) for name, one in found.items()), counts
+    return tuple(holding_of(name, one, split=job.data.split) for name, one in found.items()), counts
 
 
 def _evenly(total: int, names: tuple[str, ...]) -> dict[str, int]:

@@ -65,7 +65,8 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
             mine = mine.take(align_rows(session, owners, mine.ids, counts))
             mine.check_columns(session.me)
     with session.progress.stage("plan"):
-        task = job.task(exchange_holdings(session, tuple(job.data.owners), mine))
+        owners, split = tuple(job.data.owners), job.data.split
+        task = job.task(exchange_holdings(session, owners, mine, split=split))
     state = _state_folder(session, job, place, mine)
     trained = train(
         session,

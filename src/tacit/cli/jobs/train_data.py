@@ -113,7 +113,7 @@ def join_owners(
     parts = {owner: load_rows(job, owner, search) for owner in job.data.owners}
     if job.data.split == "columns":
         parts = align_in_the_clear(parts)
-    holdings = tuple(holding_of(owner, one) for owner, one in parts.items())
+    holdings = tuple(holding_of(owner, one, split=job.data.split) for owner, one in parts.items())
     along = 0 if job.data.split == "rows" else 1
     features = torch.cat([one.features for one in parts.values()], dim=along)
     labels = torch.cat([one.labels for one in parts.values() if one.labels is not None])

@@ -7,13 +7,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from tacit import ring
 from tacit.cli.jobs.config import WorkerTable, parse_address
 from tacit.crypto import Identity, load_identity
-from tacit.errors import ConfigError, PartyError, TacitError
+from tacit.errors import PartyError, TacitError
 from tacit.llm.model.store import free_memory_bytes
 from tacit.mpc.outsource import (
     DeviceWorker,
@@ -26,7 +25,7 @@ from tacit.mpc.outsource import (
 )
 from tacit.party import Meeting, Progress, Session, joined
 from tacit.result import Claim, Result
-from tacit.ring import Prg
+from tacit.ring import Prg, check_device
 from tacit.transport import Patience, Peer, listen
 
 _log = logging.getLogger(__name__)
@@ -70,7 +69,8 @@ def _find_worker(
 ) -> Worker:
     name = f"worker of {me}"
     if table.address is None or table.key is None:
-        return DeviceWorker(_find_device(table.device or ""), name)
+        check_device(table.device or "", "worker.device")
+        return DeviceWorker(table.device or "", name)
     session = stack.enter_context(
         joined(
             _PARTY,
@@ -89,17 +89,6 @@ def _find_worker(
 def _release(worker: RemoteWorker) -> None:
     with suppress(PartyError):  # a worker that is gone needs no word
         worker.release()
-
-
-def _find_device(name: str) -> str:
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:  # torch built without it says so by an assert
-        raise ConfigError(
-            f"worker.device: {name!r} cannot be used on this host; wanted 'cuda' or another "
-            "device of torch that is there, or leave the worker out"
-        ) from error
-    return name
 
 
 def with_worker(result: Result, me: str, outsourcing: Outsourcing) -> Result:
@@ -142,7 +131,8 @@ def run_worker(
         is_once: whether to end after one job.
         tell: says what happens, a line each.
     """
-    identity, there = load_identity(keys, name), _find_device(device)
+    check_device(device, "--device")
+    identity = load_identity(keys, name)
     with listen(*parse_address(at)) as listener:
         tell(f"waiting on {at} as {identity.fingerprint}")
         while True:
@@ -155,7 +145,7 @@ def run_worker(
                     listener=listener,
                     progress=Progress(),
                 ) as session:
-                    made = _serve(session, there)
+                    made = _serve(session, device)
                 tell(f"{made:,} products made")
             except TacitError as error:
                 if is_once:

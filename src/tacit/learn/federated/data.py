@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.errors import DataError
-from tacit.given import features_and_labels, to_array
+from tacit.given import check_names, features_and_labels, mark_of, names_of, numbers_of, to_array
 from tacit.learn.dataset import Dataset, scale_of
 from tacit.learn.partition import Partition, data_generator, divide
 
@@ -66,6 +66,8 @@ def shard_rows(clients: Sequence[Rows], *, test: Rows | None = None) -> Shards:
     for name, (x, _) in zip([*named, "test"], [*found, kept], strict=True):
         if x.shape[1:] != shape:
             raise DataError(f"{name}: wanted rows of shape {tuple(shape)}, as clients[0] has")
+    marks = {name: mark_of(names_of(rows)) for name, rows in named.items()}
+    check_names(marks if test is None else {**marks, "test": mark_of(names_of(test))})
     labels = torch.cat([y for _, y in found])
     return Shards(
         features=torch.cat([x for x, _ in found]),
@@ -150,7 +152,8 @@ def join_rows(sets: Sequence[tuple[Dataset, Dataset]], names: Sequence[str]) -> 
 
 def _tensors(name: str, rows: Rows) -> tuple[Tensor, Tensor]:
     try:
-        x, y = (torch.as_tensor(to_array(one)) for one in features_and_labels(rows))
+        given, labels = features_and_labels(rows)
+        x, y = torch.from_numpy(numbers_of(given)), torch.as_tensor(to_array(labels))
     except (TypeError, ValueError) as error:
         raise DataError(f"{name}: wanted features and labels, as arrays: {error}") from error
     if x.dim() < 2 or y.dim() != 1 or len(x) != len(y) or not len(y):
@@ -158,6 +161,8 @@ def _tensors(name: str, rows: Rows) -> tuple[Tensor, Tensor]:
             f"{name}: wanted a label for each of one row of features or more, got features of "
             f"shape {tuple(x.shape)} and labels of shape {tuple(y.shape)}"
         )
+    if not bool(torch.isfinite(x).all()):
+        raise DataError(f"{name}: the rows hold NaN or infinite values; clean them first")
     if not bool(((y == y.long()) & (y >= 0)).all()):
         raise DataError(f"{name}: labels are classes, whole numbers from 0 on")
     return x.float(), y.long()

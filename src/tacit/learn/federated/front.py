@@ -15,7 +15,7 @@ from torch import nn
 from tacit.crypto.cipher import Scheme
 from tacit.dp import Ledger
 from tacit.errors import ConfigError
-from tacit.given import features_of
+from tacit.given import numbers_of
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.config import RoundConfig, round_config
 from tacit.learn.federated.contract import HELPER, Meter
@@ -39,7 +39,7 @@ from tacit.learn.metrics import measure_odds
 from tacit.notebook import Rows as Lines
 from tacit.notebook import Shown
 from tacit.result import Claim, Metric
-from tacit.ring import Prg
+from tacit.ring import Prg, check_device
 
 Engine = Literal["local", "flower"]
 ENGINES: tuple[Engine, ...] = ("local", "flower")
@@ -64,7 +64,12 @@ class Task:
     drops: float = 0.0
 
     def learner(self, shards: Shards) -> Learner:
-        """Put rows and model on the device."""
+        """Put rows and model on the device.
+
+        Raises:
+            ConfigError: it is not here.
+        """
+        check_device(self.device)
         here = shards.to(self.device)
         model = self.build(shards).to(self.device)
         return Learner(model, here.features, here.labels, here.parts, training=self.spec.training)
@@ -142,7 +147,7 @@ class FederatedResult(Shown):
 
     def predict_proba(self, features: Any) -> NDArray[np.float32]:
         """Return the probability of every class, for every row."""
-        rows = torch.as_tensor(features_of(features), dtype=torch.float32)
+        rows = torch.from_numpy(numbers_of(features)).float()
         with torch.no_grad():
             found: NDArray[np.float32] = self.model(rows).softmax(-1).numpy()
         return found

@@ -15,6 +15,7 @@ from tacit.learn.private.he.secured import Enciphered
 from tacit.learn.private.secured import Function, Reveal, Secured
 from tacit.mpc import PROTOCOLS, MpcProtocol, find_protocol
 from tacit.nn import Imported, import_module
+from tacit.ring import check_device
 
 DIRECT = ("he", "enclave")
 """Protocols between the two owners alone: nothing is shared, and nobody deals."""
@@ -68,6 +69,7 @@ def secure(
     the two owners make all randomness with each other. Under ``he`` the
     server sees ciphertexts; ``enclave`` is simulated and promises nothing.
     """
+    check_device(device)
     kind: type[Secured] = Secured
     if protocol in DIRECT:
         kind, frac_bits = _direct(protocol, frac_bits, cap)

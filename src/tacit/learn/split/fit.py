@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
-from tacit.given import features_and_labels, features_of
+from tacit.given import features_and_labels, features_of, numbers_of
 from tacit.learn.metrics import measure_odds
 from tacit.learn.private.summary import merge_results
 from tacit.learn.split.compress import Compression, make_codec
@@ -363,5 +363,12 @@ def _check(given: Mapping[str, Rows], y: Tensor, owners: tuple[str, ...], lab: s
 
 
 def _tensor(rows: Rows) -> Tensor:
-    found = rows.detach() if isinstance(rows, Tensor) else torch.as_tensor(features_of(rows))
-    return found.float() if found.dtype == torch.float64 else found
+    if isinstance(rows, Tensor):
+        found = rows.detach()
+    else:
+        given = features_of(rows)
+        is_whole = given.dtype.kind in "biu"  # names of entries stay whole numbers
+        found = torch.from_numpy(given.astype(np.int64) if is_whole else numbers_of(given))
+    if not bool(torch.isfinite(found).all()):
+        raise DataError("rows or labels hold NaN or infinite values; clean them first")
+    return found.float() if found.is_floating_point() else found

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from math import exp
 from typing import Any, TypedDict, Unpack, final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
-from tacit.given import features_and_labels
+from tacit.given import features_and_labels, mark_of, names_of, numbers_of, to_array
 from tacit.learn.private.summary import merge_results
 from tacit.learn.training.clipping import shorten_rows
 from tacit.learn.training.loop import Trained
@@ -112,7 +111,7 @@ class TrainedModel(Shown):
         """Return scores of rows, here, as they were trained: of norm 1 at most with privacy."""
         if self.model is None:
             raise ConfigError("the weights stayed shared; train with give=True to have them")
-        rows = _tensor(features).double()
+        rows = torch.from_numpy(numbers_of(features))
         if self.task.privacy is not None:
             rows = shorten_rows(rows, frac_bits=self.task.frac_bits)
         kind = next(self.model.parameters()).dtype
@@ -286,7 +285,10 @@ def _prepare(
     rows = {name: _rows(name, one[0]) for name, one in given.items()}
     inputs = tuple(next(iter(rows.values())).shape[1:])
     made = make_any_model(model, inputs, cap=cap)
-    held = tuple(Holding(name, len(one), tuple(one.shape[1:]), True) for name, one in rows.items())
+    held = tuple(
+        Holding(name, len(one), tuple(one.shape[1:]), True, mark_of(names_of(owners[name])))
+        for name, one in rows.items()
+    )
     limit = _vocabulary(model)
     if limit is not None:
         settings = {**settings, "feature_bound": float(limit)}
@@ -354,7 +356,7 @@ def _task(
 
 
 def _rows(name: str, given: Rows) -> Tensor:
-    rows = _tensor(given).double()
+    rows = torch.from_numpy(numbers_of(given, whose=f"rows of {name!r}"))
     if rows.dim() < 2 or not rows.numel():
         raise DataError(f"{name!r}: wanted rows of numbers, got the shape {tuple(rows.shape)}")
     if not bool(torch.isfinite(rows).all()):
@@ -395,6 +397,4 @@ def _loaded(module: nn.Module, task: TrainTask, trained: Trained) -> nn.Module:
 
 
 def _tensor(values: Rows) -> Tensor:
-    return (
-        values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    )
+    return torch.as_tensor(to_array(values))

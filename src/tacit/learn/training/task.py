@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from tacit.errors import ConfigError
+from tacit.given import check_names
 from tacit.learn.capping import with_room
 from tacit.learn.training.model import Model
 from tacit.learn.training.optimise import Optimiser
@@ -27,12 +28,16 @@ STAGES = 10
 
 @dataclass(frozen=True)
 class Holding:
-    """What one owner brings: how many rows, how many features, and whether it has the labels."""
+    """What one owner brings: how many rows, how many features, and whether it has the labels.
+
+    ``names`` stands for the names of its columns, where owners have rows; 0 for none.
+    """
 
     owner: str
     rows: int
     features: tuple[int, ...]
     has_labels: bool
+    names: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -353,6 +358,7 @@ def _check_columns(task: TrainTask) -> None:
 
 
 def _check_rows(task: TrainTask) -> None:
+    check_names({holding.owner: holding.names for holding in task.holdings})
     for holding in task.holdings:
         if not holding.has_labels:
             raise ConfigError(f"{holding.owner!r} has rows without labels")

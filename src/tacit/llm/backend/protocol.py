@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-import torch
-
 from tacit.errors import ConfigError
 from tacit.extras import install_hint
 from tacit.llm.backend.chat_file import PrecisionName, ProtocolName, Role
@@ -18,6 +16,7 @@ from tacit.llm.permuted import BRIEF, COMPACT, Naming, Precision, claims
 from tacit.llm.sealed import Reveal, check_wish, sealed_claims
 from tacit.party import Session
 from tacit.result import Claim
+from tacit.ring import check_device
 
 _NOISE = 100.0
 _PRECISIONS: dict[PrecisionName, Precision | None] = {
@@ -63,7 +62,7 @@ class ChatProtocol:
             raise ConfigError("--device belongs to --protocol permuted or sealed")
         if self.naming != "transfer" and self.name != "permuted":
             raise ConfigError("--naming belongs to --protocol permuted; the others have none")
-        _check_device(self.device)
+        check_device(self.device, "--device")
         if self.naming == "bfv" and find_spec("tenseal") is None:
             raise ConfigError(f"--naming bfv needs TenSEAL; run: {install_hint('tenseal')}")
         if self.precision is not None and self.name != "permuted":
@@ -186,21 +185,6 @@ def choose_protocol(
     if found:
         return found.pop()
     return "permuted" if role is None else "sealed"
-
-
-def _check_device(name: str) -> None:
-    """Refuse a device that is not here, before a model is read."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"--device: wanted cpu, cuda or cuda:N, got {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"--device {name}: torch finds {torch.cuda.device_count()} CUDA devices here; leave "
-            "the option out to compute on the CPU"
-        )
 
 
 def _sentence(claim: Claim) -> str:

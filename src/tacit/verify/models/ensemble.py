@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
+from tacit.given import numbers_of, to_array
 from tacit.verify.kernels.arrays import Bools, Floats, Ints, Outputs, Reals
 from tacit.verify.kernels.layout.tables import Index, Objectives
 from tacit.verify.kernels.presolve.scores import sum_scores
@@ -225,9 +226,9 @@ def decide(ensemble: Ensemble, scores: Reals) -> Outputs:
 
 def check_rows(ensemble: Ensemble, x: npt.ArrayLike) -> Reals:
     """Bring inputs into the shape (rows, features), or say what is wrong with them."""
-    rows = np.asarray(x)
-    if rows.dtype.kind not in "fiub":
-        raise DataError(f"inputs must be numbers, got an array of {rows.dtype}")
+    rows = to_array(x)
+    if rows.dtype.kind not in "fiub" or rows.dtype.itemsize > 8:
+        rows = numbers_of(x, whose="inputs")
     if rows.ndim < 2:
         rows = np.atleast_2d(rows)
     if rows.ndim != 2 or rows.shape[1] != ensemble.n_features:
