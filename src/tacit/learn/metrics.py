@@ -4,7 +4,7 @@ One place for every kind of job. Intervals are of 95 %: Clopper and Pearson's fo
 right answers, DeLong's for the area under a curve. F1, KS and the calibration error have none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import exp, log, sqrt
 from typing import Any
@@ -23,10 +23,11 @@ _TAIL = 0.025
 BINS = 15
 """Of equal width, for the calibration error (Guo et al. 2017)."""
 ACCURACY, F1, AUC, KS, CALIBRATION = "accuracy", "F1", "AUC", "KS", "calibration error"
+MAJORITY = "most frequent class"
 
 
 def measure_classes(found: Numbers, labels: Numbers) -> tuple[Metric, ...]:
-    """Measure answers that are classes: accuracy and F1.
+    """Measure answers that are classes: accuracy, beside that of naming one class always, and F1.
 
     Args:
         found: a class for every row.
@@ -38,7 +39,20 @@ def measure_classes(found: Numbers, labels: Numbers) -> tuple[Metric, ...]:
     if len(found) != len(labels) or not len(labels):
         raise DataError(f"wanted an answer for each of {len(labels)} labels, got {len(found)}")
     hits = int((found == labels).sum())
-    return (proportion(ACCURACY, hits, len(labels)), _f1(found, labels))
+    return (proportion(ACCURACY, hits, len(labels)), measure_majority(labels), _f1(found, labels))
+
+
+def measure_majority(labels: Numbers) -> Metric:
+    """Return the share of the most frequent class: what an answer gets right without a look."""
+    _, counts = np.unique(labels, return_counts=True)
+    is_one = len(counts) == 1
+    return Metric(
+        name=MAJORITY,
+        value=int(counts.max()) / len(labels),
+        unit="fraction",
+        samples=len(labels),
+        note="the rows are all of one class" if is_one else "right by naming it for every row",
+    )
 
 
 def measure_odds(odds: Numbers, labels: Numbers) -> tuple[Metric, ...]:
@@ -53,6 +67,15 @@ def measure_odds(odds: Numbers, labels: Numbers) -> tuple[Metric, ...]:
     found = (wide[:, 1] >= wide[:, 0]).astype(int) if wide.shape[1] == 2 else wide.argmax(axis=1)
     ranked = _ranked(wide[:, 1], labels) if wide.shape[1] == 2 else (_many_auc(wide, labels),)
     return (*measure_classes(found, labels), *ranked, _calibration(wide, found, labels))
+
+
+def add_majority(metrics: Sequence[Metric], labels: Numbers) -> tuple[Metric, ...]:
+    """Put the share of the most frequent class behind an accuracy that stands without it."""
+    names = [metric.name for metric in metrics]
+    if ACCURACY not in names or MAJORITY in names:
+        return tuple(metrics)
+    at = names.index(ACCURACY) + 1
+    return (*metrics[:at], measure_majority(labels), *metrics[at:])
 
 
 def _ranked(odds: Numbers, labels: Numbers) -> tuple[Metric, ...]:
@@ -96,7 +119,7 @@ def clopper_pearson(
 
 def put_beside(metrics: Iterable[Metric], plain: Iterable[Metric]) -> tuple[Metric, ...]:
     """Give metrics the values of a plain computation as references, by name."""
-    known = {metric.name: metric.value for metric in plain}
+    known = {metric.name: metric.value for metric in plain if metric.name != MAJORITY}
     return tuple(
         replace(metric, reference=known[metric.name]) if metric.name in known else metric
         for metric in metrics

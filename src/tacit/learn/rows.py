@@ -2,8 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal, Protocol, Self, TypeVar
 
 import numpy as np
@@ -11,10 +12,13 @@ import torch
 from torch import Tensor
 
 from tacit.crypto.matching import check_ids
-from tacit.errors import DataError
+from tacit.errors import DataError, RangeError
 from tacit.learn.dataset import Dataset, Floats, scale_of
 
 _LARGEST_ID = 1 << 53
+_MOST_NAMED = 5
+FAR = 10.0
+"""The root mean square of a column above which it is in a unit of its own: years, money."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +158,50 @@ def check_features(rows: Rows, owner: str, *, may_be_none: bool) -> None:
         is_constant = rows.features.amax(dim=0) == rows.features.amin(dim=0)
         if bool(is_constant.all()):
             raise DataError(f"all columns of {owner!r} are constant: nothing to learn from")
+
+
+def check_bound(rows: Rows, owner: str, bound: float) -> None:
+    """Refuse features beyond the bound of a job, before anything is planned with it.
+
+    Raises:
+        RangeError: names the columns, where they have names, and no value.
+    """
+    beyond = (rows.features.abs() > bound).any(dim=0).flatten()
+    if not bool(beyond.any()):
+        return
+    named = [name for name, is_one in zip(rows.columns, beyond.tolist(), strict=False) if is_one]
+    what = few_names(named) if named else f"{int(beyond.sum())} of {len(beyond)} features"
+    raise RangeError(
+        f"{what} of {owner!r} go beyond data.bound = {bound:g}: divide the columns by "
+        f"data.owners.{owner}.scale, or raise data.bound"
+    )
+
+
+def state_far(features: Tensor, names: Sequence[str]) -> str:
+    """Say which columns are far from the values of about 1 that a network begins with, or nothing.
+
+    There are sizes in it: it is for who has these rows, and for nobody else.
+    """
+    if features.dim() != 2 or not len(features) or not features.is_floating_point():
+        return ""  # pictures, or ids of tokens
+    sizes = features.double().square().mean(0).sqrt().tolist()
+    known = names or [f"column {at}" for at in range(1, len(sizes) + 1)]
+    far = {
+        name: f" (about {size:.1g})" for name, size in zip(known, sizes, strict=False) if size > FAR
+    }
+    if not far:
+        return ""
+    return (
+        f"{few_names(far, far)} are far from the values of about 1 that a network begins with: it "
+        "may learn to name the most frequent class and nothing else; divide such columns beforehand"
+    )
+
+
+def few_names(names: Collection[str], beside: Mapping[str, str] | None = None) -> str:
+    """Name columns, the first few of many."""
+    shown = [f"{name!r}{(beside or {}).get(name, '')}" for name in islice(names, _MOST_NAMED)]
+    rest = len(names) - len(shown)
+    return ", ".join([*shown, *([f"{rest} more"] if rest else [])])
 
 
 class Matchable(Protocol):

@@ -13,7 +13,8 @@ LONGEST = 150
 GAMES = ("audit", "leakage")
 """Kinds of results in which whoever holds everything plays the attacker."""
 
-_QUALITY = frozenset({"accuracy", "F1", "AUC", "KS", "calibration error", "loss"})
+_ACCURACY, _MAJORITY = "accuracy", "most frequent class"
+_QUALITY = frozenset({_ACCURACY, _MAJORITY, "F1", "AUC", "KS", "calibration error", "loss"})
 """What a split job measures of its model; the rest of its measures are attacks."""
 
 _NAME = 40  # characters of a name that others chose
@@ -64,6 +65,24 @@ def find_strongest_on_split(result: Result) -> Metric | None:
     shares = [one for one in split_utility(result)[1] if one.unit == "fraction"]
     known = [one for one in shares if one.value is not None]
     return max(known, key=lambda one: one.value or 0.0, default=None)
+
+
+def find_majority(result: Result) -> tuple[Metric, Metric] | None:
+    """Find an accuracy and the share of the most frequent class among the same rows.
+
+    Rows that are all of one class tell nothing.
+    """
+    by_name = {one.name: one for one in split_utility(result)[0]}
+    found, often = by_name.get(_ACCURACY), by_name.get(_MAJORITY)
+    if found is None or often is None or found.value is None or often.value in (None, 1.0):
+        return None
+    return found, often
+
+
+def is_idle(result: Result) -> bool:
+    """Say whether naming the most frequent class for every row is right as often."""
+    found = find_majority(result)
+    return found is not None and (found[0].value or 0.0) <= (found[1].value or 0.0)
 
 
 def is_beyond(metric: Metric) -> bool:
@@ -165,6 +184,8 @@ def _outcome(result: Result) -> str:
     figure = show(metric.value, metric.unit)
     samples = "" if metric.samples is None else f" (n = {show_count(metric.samples)})"
     text = f"{shorten(metric.name, _NAME)} {figure}{samples}"
+    if metric.name == _ACCURACY and is_idle(result):
+        text += ", no better than the most frequent class"
     if metric.reference is None:
         return text
     theirs, name = show(metric.reference, metric.unit), name_reference(result, metric)

@@ -11,9 +11,16 @@ from tacit.report.format import (
     show_bound,
     show_count,
     show_number,
+    show_quantity,
     show_seconds,
 )
-from tacit.report.headline import GAMES, is_beyond, pick_headline_metric
+from tacit.report.headline import (
+    GAMES,
+    find_majority,
+    is_beyond,
+    is_idle,
+    pick_headline_metric,
+)
 from tacit.report.tally import is_alone, judge_costs, list_absent, list_parties
 from tacit.result import Claim, Forecast, Leak, LeakKind, Result
 
@@ -108,9 +115,12 @@ def state_learned(result: Result, party: str, leaks: Sequence[Leak]) -> tuple[st
 
 
 def list_checks(result: Result) -> tuple[Check, ...]:
-    """List what to look at first: what was shown, the cost where there is one, the guarantee."""
+    """List what to look at first: what was shown, the cost where there is one, the guarantee.
+
+    Before them stands an accuracy that is none.
+    """
     costs = () if is_alone(result) else (_check_costs(result),)
-    return (_check_revealed(result), *costs, _check_claims(result))
+    return (*_check_worth(result), _check_revealed(result), *costs, _check_claims(result))
 
 
 def is_unprotected(claim: Claim) -> bool:
@@ -189,6 +199,20 @@ def _check_revealed(result: Result) -> Check:
     if list_absent(result) or not result.parties:
         return Check(title, "Only part of the ledger is here", "quiet")
     return Check(title, "Declared results and sizes, nothing else", "good")
+
+
+def _check_worth(result: Result) -> tuple[Check, ...]:
+    found = find_majority(result)
+    if found is None or result.kind in GAMES:
+        return ()
+    title, share = "What it is worth", show_quantity(found[1].value, found[1].unit)
+    if is_idle(result):
+        return (Check(title, f"No better than the most frequent class, {share}", "warn"),)
+    low, often = found[0].low, found[1].value
+    if low is not None and often is not None and low <= often:
+        text = f"Not clearly better than the most frequent class, {share}"
+        return (Check(title, text, "quiet"),)
+    return ()
 
 
 def _check_costs(result: Result) -> Check:

@@ -17,10 +17,12 @@ def rows(tmp_path):
 
 def test_answers_are_measured_as_far_as_they_tell(rows):
     by_class = {one.name: one.value for one in _quality(torch.tensor([0.0, 1, 1, 1]), rows)}
-    assert by_class == pytest.approx({"accuracy": 0.75, "F1": 0.8})
+    assert by_class == pytest.approx({"accuracy": 0.75, "most frequent class": 0.5, "F1": 0.8})
     scores = torch.tensor([[-2.0], [3.0], [1.0], [2.0]])
     by_score = {one.name: one.value for one in _quality(scores, rows)}
-    assert set(by_score) == {"accuracy", "F1", "AUC", "KS", "calibration error"}
+    assert set(by_score) == {
+        *("accuracy", "most frequent class", "F1", "AUC", "KS", "calibration error")
+    }
     # Of four pairs of a yes and a no, one is in the wrong order.
     assert by_score["AUC"] == pytest.approx(0.75)
     assert by_score["accuracy"] == pytest.approx(float(np.mean([1, 1, 1, 0])))

@@ -269,7 +269,7 @@ def test_a_job_by_a_cipher_shows_what_its_plan_said(tmp_path, kind):
     )
     ends = run(one, tmp_path)
     measured = {metric.name: metric.value for metric in ends["shop"].result.utility}
-    assert set(measured) == {"accuracy", "AUC"}
+    assert set(measured) == {"accuracy", "most frequent class", "AUC"}
     assert measured["accuracy"] > 0.6
     assert not ends["bank"].result.utility
     assert "predictions.csv" in ends["shop"].files

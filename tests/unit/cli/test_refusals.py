@@ -24,7 +24,7 @@ def read(raw):
 
 def table(path, ids):
     coins = np.random.default_rng(0)
-    rows = np.column_stack([ids, coins.normal(size=(len(ids), 2)), coins.integers(0, 2, len(ids))])
+    rows = np.column_stack([ids, coins.random((len(ids), 2)), coins.integers(0, 2, len(ids))])
     np.savetxt(path, rows, "%.9g", delimiter=",", header="id,a,b,y", comments="")
     return str(path)
 

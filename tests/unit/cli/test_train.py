@@ -152,6 +152,7 @@ def columns(tmp_path):
             data__split="columns",
             data__labels="north",
             data__owners={"north": owner, "south": other},
+            data__bound=8.0,
             model__layers=["dense 2"],
         )
 
@@ -201,7 +202,8 @@ def test_columns_are_divided_by_what_their_owner_says(table):
 
 def test_ids_are_a_column_that_is_not_a_feature(table):
     source = {**table("id,a,y\n7,1,0\n9,2,1\n"), "id": "id"}
-    rows = load_rows(job(data__owners__north=source, model__layers=["dense 2"]), "north", ())
+    made = job(data__owners__north=source, data__bound=2.0, model__layers=["dense 2"])
+    rows = load_rows(made, "north", ())
     assert rows.ids == ("7", "9")
     assert np.allclose(rows.features.numpy(), [[1.0], [2.0]])
     missing = {**table("a,y\n1,0\n2,1\n"), "id": "id"}

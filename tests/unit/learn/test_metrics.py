@@ -6,7 +6,13 @@ from scipy.stats import ks_2samp
 from sklearn.metrics import f1_score, roc_auc_score
 
 from tacit.errors import DataError
-from tacit.learn.metrics import clopper_pearson, measure_classes, measure_odds, put_beside
+from tacit.learn.metrics import (
+    add_majority,
+    clopper_pearson,
+    measure_classes,
+    measure_odds,
+    put_beside,
+)
 
 
 def draw(rows, *, seed=0, shift=1.0, digits=2):
@@ -116,4 +122,15 @@ def test_plain_values_are_put_beside_those_of_the_same_name():
     assert {one.name: one.reference is not None for one in both} == {
         **{"accuracy": True, "F1": True},
         **{"AUC": False, "KS": False, "calibration error": False},
+        "most frequent class": False,  # nobody computed it in another way
     }
+
+
+def test_accuracy_stands_beside_that_of_naming_one_class_always():
+    accuracy, often, _ = measure_classes(np.zeros(10), np.array([0] * 7 + [1, 2, 2]))
+    assert (accuracy.value, often.value, often.samples) == (0.7, 0.7, 10)
+    assert often.name == "most frequent class"
+    (done,) = (one for one in add_majority([accuracy], np.zeros(4)) if one is not accuracy)
+    assert (done.value, done.note) == (1.0, "the rows are all of one class")
+    assert add_majority([accuracy, often], np.zeros(4)) == (accuracy, often)
+    assert add_majority([], np.zeros(4)) == ()

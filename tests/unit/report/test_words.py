@@ -26,6 +26,40 @@ def _kinds(*kinds):
     return tuple(replace(SEEN, kind=kind) for kind in kinds)
 
 
+def _measured(example, accuracy, low, often):
+    made = (
+        Metric(name="accuracy", value=accuracy, unit="fraction", samples=171, low=low, high=1.0),
+        Metric(name="most frequent class", value=often, unit="fraction", samples=171),
+    )
+    return replace(example, utility=made)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "low", "often", "said"),
+    [
+        (0.6257, 0.55, 0.6257, ("No better than the most frequent class, 62.57 %", "warn")),
+        (0.7717, 0.76, 0.779, ("No better than the most frequent class, 77.9 %", "warn")),
+        (
+            0.649,
+            0.57,
+            0.6257,
+            ("Not clearly better than the most frequent class, 62.57 %", "quiet"),
+        ),
+        (0.95, 0.9, 0.6257, None),
+        (0.95, 0.9, 1.0, None),  # rows that are all of one class tell nothing
+    ],
+)
+def test_an_accuracy_without_worth_is_said_first(example, accuracy, low, often, said):
+    made = _measured(example, accuracy, low, often)
+    first = list_checks(made)[0]
+    worth = (
+        (first.text.replace("\xa0", " "), first.mood) if first.title == "What it is worth" else None
+    )
+    assert worth == said
+    is_idle = said is not None and said[1] == "warn"
+    assert ("no better than the most frequent class" in state_headline(made)) is is_idle
+
+
 def test_names_are_listed_as_people_do():
     assert enumerate_names(["a"]) == "a"
     assert enumerate_names(["a", "b", "c"]) == "a, b and c"

@@ -52,7 +52,9 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
     _state(job, console)
     task = task_of(job, search)
     with progress.stage("load"):
-        task.load()
+        far = task.load().state_far()
+    if far:  # all clients are this process's own
+        say(console, f"Warning: {far}.", "yellow")
     with progress.stage("compute"):
         outcome = train_federated(task, engine=job.engine, on_round=_live(job, console))
     report = usage.report(name="server", role="adds the updates up", progress=progress)

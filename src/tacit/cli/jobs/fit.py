@@ -30,9 +30,10 @@ from tacit.cli.jobs.fit_resume import FitState
 from tacit.cli.jobs.fit_summary import Found, claims_beyond, measure, sheets
 from tacit.cli.jobs.given import check_source
 from tacit.cli.jobs.kind import Part, Place
+from tacit.errors import RangeError
 from tacit.extras import check_extra
 from tacit.given import Frame
-from tacit.learn.metrics import put_beside
+from tacit.learn.metrics import add_majority, put_beside
 from tacit.learn.rows import Rows
 from tacit.learn.training import sum_forecasts
 from tacit.learners import (
@@ -172,10 +173,18 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
 def plan(job: FitJob, planned: Planned, data: Table) -> tuple[Planned, list[tuple[int, int]]]:
     """Plan all steps, and say between which runs each lies."""
     ends = []
-    for _, step in Fitting(job, planned, data).steps():
-        start = len(planned.walker.runs)
-        step()
-        ends.append((start, len(planned.walker.runs)))
+    try:
+        for _, step in Fitting(job, planned, data).steps():
+            start = len(planned.walker.runs)
+            step()
+            ends.append((start, len(planned.walker.runs)))
+    except RangeError as error:
+        # How large an owner's values are is public: all plan with it.
+        sizes = ", ".join(f"{one.owner} ±{one.bound:.3g}" for one in data.holdings if one.columns)
+        raise RangeError(
+            f"{error}. Columns go to {sizes}: divide them by data.owners.NAME.scale, so that they "
+            "keep within about ±1; standardise comes after it"
+        ) from error
     return planned, ends
 
 
@@ -215,9 +224,10 @@ def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -
         centre, spread = x.mean(0), x.std(0)
         x, asked = (x - centre) / spread, (asked - centre) / spread
     score = plain.fit(x, y).score(asked, truth)
-    return replace(
-        result, utility=put_beside(result.utility, measure(job, {"score": score}, len(asked)))
-    )
+    utility = put_beside(result.utility, measure(job, {"score": score}, len(asked)))
+    if job.learner.target == "classes" and truth is not None:
+        utility = add_majority(utility, truth)
+    return replace(result, utility=utility)
 
 
 def _table(job: FitJob, parties: Connected, mine: Rows | None) -> Table:

@@ -17,7 +17,7 @@ from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.way_checks import BOOSTED
 from tacit.crypto.cipher import Numbers
 from tacit.errors import DataError
-from tacit.learn.metrics import measure_odds
+from tacit.learn.metrics import ACCURACY, AUC, MAJORITY, measure_odds
 from tacit.learn.rows import Rows
 from tacit.learn.training.forecast import sum_forecasts
 from tacit.learn.vertical.claims import claims_of_boosting, claims_of_regression
@@ -228,7 +228,8 @@ def _measured(job: FitJob, margins: Floats, labels: Floats) -> tuple[Metric, ...
     else:
         powers = np.exp(wide - wide.max(axis=1, keepdims=True))
         odds = powers / powers.sum(axis=1, keepdims=True)
-    wanted = {"accuracy": job.reveal.score, "AUC": job.reveal.auc}
+    # Whoever measures has the labels: how often each class is there is its own.
+    wanted = {ACCURACY: job.reveal.score, MAJORITY: job.reveal.score, AUC: job.reveal.auc}
     return tuple(
         one
         for one in measure_odds(odds, labels.astype(np.int64))

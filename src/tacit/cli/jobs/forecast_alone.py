@@ -23,6 +23,7 @@ def forecast_federated(job: FederatedJob, asked: Asked) -> Outlook:
     asked.refuse("rows", "features")
     task = task_of(job, data_folders())
     config, up, down, (sent, received) = rehearse(task)
+    far = task.load().state_far()
     rounds, clients = task.spec.rounds, config.clients
     name = HELPERS.get(task.spec.aggregator)
     helper = f"The {name} sends {sent:,} B and receives {received:,} B in a round."
@@ -33,6 +34,7 @@ def forecast_federated(job: FederatedJob, asked: Asked) -> Outlook:
             f"A client sends {up:,.0f} B and receives {down:,.0f} B in a round, as a rehearsed "
             f"round did; all clients {clients * rounds * (up + down):,.0f} B in all rounds.",
             *([helper] if name else []),
+            *([f"Warning: {far}."] if far else []),
             f"After {rounds} rounds: {summary.describe(config.mechanism.claim)}",
         ),
         leaks=summary.leaks_of(task.spec, config.parameters),

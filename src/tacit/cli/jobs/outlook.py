@@ -132,5 +132,5 @@ def _table(*heads: str) -> Table:
 
 
 def unread(error: InputError, options: str) -> ConfigError:
-    """Say that data is not where the plan is made, and what can be given instead."""
-    return ConfigError(f"the sizes cannot be read from the data here ({error}); give {options}")
+    """Say what is wrong with the data here, and what can be given where it is elsewhere."""
+    return ConfigError(f"{error} (for a plan where the data is not, give {options})")

@@ -19,6 +19,7 @@ from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import join_owners, load_rows
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.learn.code import OwnModel
+from tacit.learn.metrics import ACCURACY, add_majority
 from tacit.learn.rows import Rows
 from tacit.learn.training import (
     StateFolder,
@@ -119,10 +120,12 @@ def complete(job: TrainJob, result: Result, stage: Path, search: Sequence[Path])
     if not shown:
         return result
     last = shown[-1]
-    known = {"accuracy": last[2], "loss": last[1]}
-    utility = tuple(replace(metric, reference=known.get(metric.name)) for metric in result.utility)
+    known = {ACCURACY: last[2], "loss": last[1]}
+    utility = [replace(metric, reference=known.get(metric.name)) for metric in result.utility]
+    labels = y[task.test_indices()]
+    classes = labels[..., 0] if task.loss == "logistic" else labels.argmax(-1)
     curves = (*result.curves, *curves_of(shown, "in the clear"))
-    return replace(result, utility=utility, curves=curves)
+    return replace(result, utility=add_majority(utility, classes.flatten().numpy()), curves=curves)
 
 
 def _state_folder(session: Session, job: TrainJob, place: Place, mine: Rows | None) -> StateFolder:

@@ -17,6 +17,7 @@ from tacit.learn.rows import (
     Cut,
     Rows,
     align_in_the_clear,
+    check_bound,
     check_features,
     cut_rows,
     prepare_labels,
@@ -32,6 +33,7 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = 
 
     Raises:
         DataError: it cannot be read, holds NaN, a constant column, or labels out of range.
+        RangeError: features are beyond the bound of the job.
     """
     table, rule = job.data.owners[owner], job.data.features
     if rule is not None and rule.startswith(TEXTS):
@@ -55,6 +57,7 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = 
         labels = prepare_labels(rows, owner, classes=_classes(job), loss=loss)
     if is_columns:
         rows.check_columns(owner)
+    check_bound(rows, owner, job.data.bound)
     return replace(rows, labels=labels)
 
 

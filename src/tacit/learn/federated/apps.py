@@ -36,6 +36,7 @@ try:
 except ImportError as error:
     raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
+_LOG = logging.getLogger(__name__)
 _WAIT_S = 120.0
 
 
@@ -164,7 +165,7 @@ def deploy_client(open_node: Callable[[Context], Node]) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         """Train on all rows of this node's own data."""
         task = open_node(context).task
-        return _train(task, task.load(), 0, message)
+        return _train(task, _own_rows(task), 0, message)
 
     return app
 
@@ -211,7 +212,15 @@ def _own_silo(node: Node, context: Context) -> Silo:
             "privacy 'record' wants the node's own rows in data.file, or ledger in its node config"
         )
     task = node.task
-    return Silo(lambda: task.learner(task.load()), 0, ledger=Path(str(named)).absolute())
+    return Silo(lambda: task.learner(_own_rows(task)), 0, ledger=Path(str(named)).absolute())
+
+
+def _own_rows(task: Task) -> Shards:
+    """Load a node's rows; what is wrong with their sizes stays in its own log."""
+    shards = task.load()
+    if far := shards.state_far():
+        _LOG.warning("%s", far)
+    return shards
 
 
 def _signing_key(context: Context) -> Ed25519PrivateKey | None:

@@ -13,6 +13,7 @@ from tacit.errors import DataError
 from tacit.given import check_names, features_and_labels, mark_of, names_of, numbers_of, to_array
 from tacit.learn.dataset import Dataset, scale_of
 from tacit.learn.partition import Partition, data_generator, divide
+from tacit.learn.rows import state_far
 
 Rows = Any
 """Features and labels: a pair of arrays or tensors, or a data set of them; hence Any."""
@@ -30,11 +31,17 @@ class Shards:
     classes: int
     scale: float | tuple[float, ...] = 1.0
     """What features were divided by."""
+    columns: tuple[str, ...] = ()
+    """The names of features, where they have some."""
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of one row."""
         return tuple(self.features.shape[1:])
+
+    def state_far(self) -> str:
+        """Say which columns are in units of their own, to whoever has these rows."""
+        return state_far(self.features, self.columns)
 
     def to(self, device: str) -> "Shards":
         """Return the same on a device."""
@@ -116,6 +123,7 @@ def divide_rows(
         test_labels=torch.tensor(test.labels),
         classes=len(train.label_names),
         scale=scale_of(train),
+        columns=train.feature_names,
     )
 
 
@@ -147,6 +155,7 @@ def join_rows(sets: Sequence[tuple[Dataset, Dataset]], names: Sequence[str]) -> 
         test_labels=torch.tensor(np.concatenate([one.labels for one in tests])),
         classes=len(first.label_names),
         scale=scale_of(first),
+        columns=first.feature_names,
     )
 
 

@@ -1,6 +1,7 @@
 """A federated run, whole: as a task, and as one call on a model and the rows of every client."""
 
 import copy
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ from tacit.notebook import Rows as Lines
 from tacit.notebook import Shown
 from tacit.result import Claim, Metric
 from tacit.ring import Prg, check_device
+
+_LOG = logging.getLogger(__name__)
 
 Engine = Literal["local", "flower"]
 ENGINES: tuple[Engine, ...] = ("local", "flower")
@@ -214,6 +217,9 @@ def fit(
         **settings,
     )
     task = Task(spec=spec, load=lambda: shards, build=build)
+    reads_ids = any(isinstance(one, nn.Embedding) for one in build.model.modules())
+    if not reads_ids and (far := shards.state_far()):
+        _LOG.warning("%s", far)
     return _result(task, shards, train_federated(task, engine=engine, on_round=on_round))
 
 

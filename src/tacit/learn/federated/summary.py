@@ -7,9 +7,10 @@ from tacit.dp import Event, Repeated, confirm, epsilon, sharpen, unroll
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.calibration import CalibratedMechanism
 from tacit.learn.federated.promises import CHOSEN, LAST, promises
-from tacit.learn.federated.rounds import Outcome
+from tacit.learn.federated.rounds import Outcome, RoundReport
 from tacit.learn.federated.secagg import plan_neighbourhood, secrecy_bits
 from tacit.learn.federated.spec import HELPERS, FederatedSpec
+from tacit.learn.metrics import ACCURACY
 from tacit.result import Claim, Cost, Curve, Leak, LeakKind, Metric, Sheet, Traffic
 
 _LARGE_EPSILON = 10.0
@@ -265,10 +266,22 @@ def _spent(outcome: Outcome, name: str, claim: Claim) -> float:
     return math.inf if found is None else found
 
 
+def _fallen(rounds: Sequence[RoundReport]) -> list[str]:
+    """Say that the last model is worse than one before, by more than the test rows leave open."""
+    last = next((one for one in rounds[-1].metrics if one.name == ACCURACY), None)
+    best = max(rounds, key=lambda one: -1.0 if one.accuracy is None else one.accuracy)
+    if last is None or last.high is None or (best.accuracy or 0.0) <= last.high:
+        return []  # the interval of the last holds the best
+    return [
+        f"accuracy fell from {100 * (best.accuracy or 0.0):.4g} % after round {best.number} to "
+        f"{100 * (last.value or 0.0):.4g} % after the last: fewer or smaller steps may keep it"
+    ]
+
+
 def notes_of(outcome: Outcome) -> tuple[str, ...]:
     """List warnings, void rounds and refusals; not more than a few of them."""
     refused = [f"round {one.number}: {why}" for one in outcome.rounds for why in one.refused]
     void = [f"round {one.number} is void: {one.void}" for one in outcome.rounds if one.void]
-    shown = [*warnings_about(outcome.rounds[-1].claim), *void, *refused]
+    shown = [*warnings_about(outcome.rounds[-1].claim), *_fallen(outcome.rounds), *void, *refused]
     rest = len(shown) - _MOST_NOTES
     return (*shown[:_MOST_NOTES], *([f"and {rest} more like these"] if rest > 0 else []))

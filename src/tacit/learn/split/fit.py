@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.given import features_and_labels, features_of, numbers_of
 from tacit.learn.metrics import measure_odds
 from tacit.learn.private.summary import merge_results
+from tacit.learn.rows import state_far
 from tacit.learn.split.compress import Compression, make_codec
 from tacit.learn.split.cut import Flat, cut_shape
 from tacit.learn.split.defend import Defence
@@ -29,6 +31,8 @@ from tacit.notebook import Shown
 from tacit.party import Listener, Meeting, Progress, Session, Usage, run_processes, run_threads
 from tacit.party.threads import Program
 from tacit.result import Claim, Cost, Leak, Metric, PartyReport, Result
+
+_LOG = logging.getLogger(__name__)
 
 Rows = Any
 """Rows as a tensor, an array, a data frame, or a torch or Hugging Face data set."""
@@ -177,6 +181,9 @@ def fit(
         name: divide_rows(_tensor(given[name]), test_share=test_share, is_scaled=False)
         for name in names
     }
+    for name, divided in rows.items():
+        if far := state_far(divided.train, ()):
+            _LOG.warning("%s: %s", name, far)
     bottoms, head = _parts(model, top, cut, task, rows)
     truth = divide_rows(y, test_share=test_share, is_scaled=False)
     watch = _Watch(on_gradient, report)

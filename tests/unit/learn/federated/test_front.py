@@ -37,7 +37,7 @@ def test_a_torch_model_is_trained_and_the_given_one_stays_as_it_was():
     assert right > 0.8
     assert found.predict_proba(test[0][:3]).sum(1) == pytest.approx(1.0, abs=1e-5)
     names = {metric.name for metric in found.rounds[0].metrics}
-    assert names == {"accuracy", "F1", "AUC", "calibration error"}
+    assert names == {"accuracy", "most frequent class", "F1", "AUC", "calibration error"}
     assert found.epsilon is None
     assert "no guarantee" in repr(found)
 

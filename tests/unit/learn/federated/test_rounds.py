@@ -20,6 +20,7 @@ from tacit.learn.federated import (
     run_rounds,
 )
 from tacit.learn.federated.contract import RunOver
+from tacit.learn.federated.summary import notes_of
 from tacit.learn.metrics import measure_odds
 from tacit.learn.partition import Partition, divide
 from tacit.ring import Prg
@@ -55,6 +56,20 @@ def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
     )
     assert tuple(seen) == outcome.rounds
     return outcome
+
+
+def test_a_last_round_that_is_worse_than_one_before_is_noted():
+    outcome = run(make_policy("plain", "none", rounds=2))
+    assert notes_of(outcome) == ()
+    rounds = list(outcome.rounds)
+    worse = tuple(
+        replace(one, value=0.2, high=0.3) if one.name == "accuracy" else one
+        for one in rounds[-1].metrics
+    )
+    rounds[0] = replace(rounds[0], accuracy=0.825)
+    rounds[-1] = replace(rounds[-1], accuracy=0.2, metrics=worse)
+    (note,) = notes_of(replace(outcome, rounds=tuple(rounds)))
+    assert note.startswith("accuracy fell from 82.5 % after round 1 to 20 % after the last")
 
 
 def make_policy(aggregator, kind, epsilon=None, rounds=4, clients=12, clip=2.0):
