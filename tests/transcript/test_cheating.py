@@ -1,14 +1,18 @@
 """A party that cheats under `checked` is caught, whatever it changes; under `sealed` it is not."""
 
+from contextlib import suppress
+from threading import Event
+
 import pytest
 import torch
 
-from cheating import ALICE, BOB, CAROL, PARTIES, ROLES, Liar, run, wanted
-from harness import simulate
+from cheating import ALICE, BOB, CAROL, PARTIES, ROLES, Liar, W, X, Z, program, run, wanted
+from harness import MEETING, simulate
 from tacit import ring
-from tacit.errors import CheatingError, PartyError
-from tacit.mpc import boundary, find_protocol, make_plan
+from tacit.errors import CheatingError, PartyError, RangeError, TacitError
+from tacit.mpc import boundary, compute, find_protocol, make_plan, serve
 from tacit.mpc.checked import boundary as checked_boundary
+from tacit.party import run_threads
 from uniformity import complaints
 
 HONEST = {ALICE: BOB, BOB: ALICE}
@@ -255,6 +259,39 @@ def test_an_owner_beyond_its_bound_reads_what_the_ring_makes_of_it(bit, monkeypa
     assert [1 - int(one) for one in got] == [int(one) >> bit & 1 for one in words]
 
 
+def test_after_a_cheat_the_session_is_over_at_all_parties():
+    """The keys of the tags are those of the session: each further run would be another guess."""
+    plan = make_plan(program, find_protocol("checked"), ROLES, frac_bits=16)
+    given = {ALICE: {"x": X}, BOB: {"w": W}, CAROL: {"z": Z}}
+    tags = [tag for me, tag, receiver, _ in all_messages() if (me, receiver) == (BOB, ALICE)]
+    lie = Liar(BOB, tags[len(tags) // 2], ALICE, add(5))
+    ended, later, waited = {name: Event() for name in PARTIES}, {}, {}
+
+    def party(session):
+        me = session.me
+        try:
+            if me in ROLES.computing:
+                return compute(session, plan, program, inputs=given[me])
+            return serve(session, plan, inputs=given[me])
+        except TacitError:
+            ended[me].set()
+            # Nobody has left: the others know it from whoever caught the cheat.
+            waited[me] = all(one.wait(20) for one in ended.values())
+            try:
+                later[me] = session.begin_run()
+            except TacitError as error:
+                later[me] = error
+            raise
+
+    with suppress(TacitError):
+        run_threads(dict.fromkeys(PARTIES, party), MEETING, wrap=lie.wrap)
+    assert lie.did
+    assert waited == dict.fromkeys(PARTIES, True)
+    for one in PARTIES:
+        assert isinstance(later[one], CheatingError)
+        assert "session is over" in str(later[one])
+
+
 SAMPLES = 1024
 EDGES = (4.0, 4.0 + 2**-16, -4.0, -4.0 - 2**-16, 2.0**30, 2.0**46, -(2.0**47), 2.0**47 - 2**-5)
 
@@ -283,6 +320,34 @@ def test_with_bounds_no_owner_gets_past_its_bound(owner, value, monkeypatch):
         assert party not in outcome.values
         if owner == CAROL:
             assert owner in outcome.errors[party].party
+
+
+@pytest.mark.parametrize("owner", [ALICE, CAROL])
+@pytest.mark.parametrize(
+    ("value", "dtype", "bound", "frac_bits"),
+    [
+        (0.7, torch.float16, 0.7, 16),
+        (999.0, torch.bfloat16, 999.0, 16),
+        (0.1, torch.float32, 0.1, 30),
+        (-128, torch.int8, 100.0, 16),
+    ],
+)
+def test_a_number_that_its_type_shows_as_the_bound_is_refused_by_its_owner(
+    owner, value, dtype, bound, frac_bits
+):
+    """Compared in its own type it would pass, and its honest owner be named a cheat."""
+
+    def work(ops):
+        x = ops.input("x", owner=owner, shape=(2,), bound=bound, frac_bits=frac_bits)
+        return ops.open(ops.sum(x, dim=0), to=(ALICE,), what="sum", why="test")
+
+    x = torch.full((2,), value, dtype=dtype)
+    outcome = run(None, work=work, inputs={owner: {"x": x}}, protocol="checked bounds")
+    with pytest.raises(RangeError, match="'x': 2 of 2 values exceed the bound"):
+        raise outcome.errors[owner]
+    for party in {ALICE, BOB, CAROL} - {owner}:
+        assert not isinstance(outcome.errors[party], CheatingError)
+        assert outcome.errors[party].party == owner
 
 
 def test_with_bounds_the_cost_is_what_was_planned_and_messages_carry_nothing():

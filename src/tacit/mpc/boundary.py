@@ -114,7 +114,11 @@ class Resume:
 
 
 def encode_input(step: Input, values: Tensor | None) -> Tensor:
-    """Encode my input, after checking that it is what everyone was told it would be."""
+    """Encode my input, and check that it is what everyone was told it would be.
+
+    What is compared with the bound are words, as the others may compare them: in its own type a
+    number of float16 or float32 equals bounds that its word exceeds.
+    """
     if values is None:
         raise DataError(f"{step.owner!r} owns the input {step.name!r} but has no values for it")
     if tuple(values.shape) != step.spec.shape:
@@ -123,13 +127,19 @@ def encode_input(step: Input, values: Tensor | None) -> Tensor:
         )
     if not bool(torch.isfinite(values).all()):
         raise DataError(f"input {step.name!r} holds NaN or infinite values; clean the data first")
-    beyond = int((values.abs() > step.spec.bound).sum())
+    try:
+        words = ring.encode(values, frac_bits=step.spec.frac_bits)
+    except RangeError as error:
+        raise RangeError(f"input {step.name!r}: {error}") from error
+    beyond = int((words.abs() > step.spec.largest).sum())
     if beyond:
+        coarse = values.is_floating_point() and values.dtype != torch.float64
         raise RangeError(
             f"input {step.name!r}: {beyond} of {values.numel()} values exceed the bound "
             f"±{step.spec.bound:g} in the job; raise the bound or scale the data"
+            + (f" ({values.dtype} may show such a number as the bound itself)" if coarse else "")
         )
-    return ring.encode(values, frac_bits=step.spec.frac_bits)
+    return words
 
 
 @dataclass(frozen=True)

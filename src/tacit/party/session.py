@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.crypto import derive
-from tacit.errors import DisagreementError, FrameError, PartyError
+from tacit.errors import CheatingError, DisagreementError, FrameError, PartyError
 from tacit.party.hearsay import as_heard
 from tacit.party.ledger import Fact, Ledger
 from tacit.party.progress import Progress
@@ -41,15 +41,24 @@ class Session:
     """The generator that nobody else can run."""
     _runs: Iterator[int] = field(default_factory=count)
     _pairs: set[tuple[str, str]] = field(default_factory=set)
+    _cheats: list[CheatingError] = field(default_factory=list)
 
     def suspect(self, first: str, second: str) -> None:
         """Note two parties that check each other: what one says of the other is hearsay."""
         self._pairs.add((first, second))
 
     def as_heard(self, error: PartyError) -> PartyError:
-        """Say what this party may believe of an error that another told it."""
+        """Say what this party may believe of an error that another told it.
+
+        After a cheat the session is over at all parties: its keys are those of the tags, and every
+        further run under them would be another guess at them.
+        """
         for pair in self._pairs:
             error = as_heard(error, self.me, pair)
+        if isinstance(error, CheatingError) and not self._cheats:
+            self._cheats.append(error)
+            for link in self.links.values():
+                link.close(failure=(error.party, error.reason))
         return error
 
     def begin_run(self) -> int:
@@ -57,7 +66,13 @@ class Session:
 
         Two computations must not draw the same masks, so each puts its number into the labels
         under which it forks generators. The parties begin their computations in one order.
+
+        Raises:
+            CheatingError: there was a cheat in this session, which is over.
         """
+        for cheat in self._cheats:
+            reason = f"{cheat.reason}. The session is over; start all parties again"
+            raise CheatingError(cheat.party, reason)
         return next(self._runs)
 
     @property
