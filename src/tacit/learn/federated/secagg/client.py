@@ -307,7 +307,10 @@ class SecAggClient:
         owner = _INDEX.unpack(parcel[:4])[0]
         position = roster.position.get(owner, -1)
         if position in self._shares or position not in around:
-            raise PartyError(SERVER, f"it gave {self.name} a share of {client_name(owner)} again")
+            raise PartyError(
+                SERVER,
+                f"it gave {self.name} a share of {client_name(owner)} again, or of no neighbour",
+            )
         commitments, sealed = parcel[4 : 4 + 2 * COMMIT_BYTES], parcel[4 + 2 * COMMIT_BYTES :]
         associated = seal_context(self._plan.session, owner, self._index)
         try:

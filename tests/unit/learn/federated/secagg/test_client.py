@@ -99,6 +99,17 @@ def test_a_neighbour_with_a_key_that_the_job_does_not_name_is_refused(cast):
         cast.clients[0].share(messages[0])
 
 
+@pytest.mark.parametrize("listed", ["without it", "with another key for it"])
+def test_a_list_that_does_not_hold_the_keys_of_the_client_itself_is_refused(cast, listed):
+    adverts = [one.advertise()[9:] for one in cast.clients]
+    if listed == "without it":
+        del adverts[0]
+    else:
+        adverts[0] = adverts[0][:4] + adverts[1][4:36] + adverts[0][36:]
+    with pytest.raises(PartyError, match="its list does not hold the keys of client 0"):
+        cast.clients[0].share(pack(ROSTER, b"".join(adverts)))
+
+
 def test_a_list_in_which_one_key_is_two_clients_is_refused(cast):
     """Else one client that works with the server could be any number of them."""
     double = cast.clients[5]
@@ -128,6 +139,9 @@ def test_a_replayed_or_changed_parcel_is_refused_and_its_sender_named(cast):
     twice = pack(messages[1][4], body + body[: len(body) // 5])
     with pytest.raises(PartyError, match=r"a share of client . again"):
         cast.clients[1].mask(twice, cast.words[1])
+    strange = pack(messages[2][4], (6).to_bytes(4, "little") + messages[2][13:])
+    with pytest.raises(PartyError, match="a share of client 6 again, or of no neighbour"):
+        cast.clients[2].mask(strange, cast.words[2])
 
 
 def test_steps_out_of_order_are_refused(cast):
