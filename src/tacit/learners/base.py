@@ -69,6 +69,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         Guarantee: that of the protocol; nothing but the sizes in the ledger is shown. All of it is
         planned first: what cannot be computed is refused before anything is sent.
         """
+        _check_table(data)
         self._check(data)
         parties.rehearse(lambda planned: clone(self).fit(data, planned))
         self.parties_, self.data_ = parties, data
@@ -107,7 +108,9 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         why: str,
     ) -> Tensor | None:
         """Walk over some rows, and open what that keeps to their owners, or to ``to``."""
-        name, receivers = self._fitted(), data.owners if to is None else to
+        name = self._fitted()
+        _check_table(data)
+        receivers = data.owners if to is None else to
         self._check_question(data)
         check_alike(self.data_, data)
 
@@ -128,6 +131,23 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
                     setattr(self, f"{name}_", opened)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what a pickle keeps: settings, and results that were opened to this process.
+
+        Neither rows nor parties are in it; `to_sklearn` and `to_onnx` answer for rows again.
+        """
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "parties_" not in state:
+            return state
+        closed = [name for name in self.results if isinstance(state[f"{name}_"], Shared)]
+        if closed or not self.results:
+            raise InputError(
+                f"{closed[0]}_ is a share here; call reveal(to=...) for this party before saving"
+                if closed
+                else f"what a {type(self).__name__} learned stays shares, which are not saved so"
+            )
+        return {**state, "parties_": None, "data_": self.data_.without_rows()}
+
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         if not hasattr(self, "parties_"):
             return str(super().__repr__(N_CHAR_MAX))
@@ -141,7 +161,8 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         rows, columns = self.data_.shape
         cut = f"{rows} × {columns}, {self.data_.split} of {', '.join(self.data_.owners)}"
         found = [(f"{name}_", _short(getattr(self, f"{name}_"))) for name in self.results]
-        return [("data", cut), ("protocol", self.parties_.protocol), *found]
+        protocol = "none, it was saved" if self.parties_ is None else self.parties_.protocol
+        return [("data", cut), ("protocol", protocol), *found]
 
     def _set_results(self, data: Table) -> None:
         facts = self.parties_.do(lambda engine: dict(engine.facts))
@@ -153,6 +174,11 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     def _fitted(self) -> str:
         if not hasattr(self, "parties_"):
             raise InputError(f"this {type(self).__name__} is not fitted yet; call fit first")
+        if self.parties_ is None:
+            raise InputError(
+                f"this {type(self).__name__} was saved without its parties; to_sklearn gives one "
+                "that answers here"
+            )
         return self._name
 
     def _check(self, data: Table) -> None:
@@ -171,6 +197,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
     def _check_labels(self, data: Table) -> None:
         """Refuse labels that the answers cannot be measured by, before anything is shared."""
         self._fitted()
+        _check_table(data)
 
     def _worded(self, answers: Tensor) -> Array:
         return answers.double().numpy()
@@ -187,6 +214,15 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
 
     def _rate(self, walker: Walker, data: Table, name: str) -> None:
         raise InputError(f"{type(self).__name__} has no score")
+
+
+def _check_table(data: object) -> None:
+    if not isinstance(data, Table):
+        raise InputError(
+            f"wanted a table, got a {type(data).__name__}: make one with "
+            "parties.rows({'owner': (X, y), …}) or parties.columns, then fit(table, parties) and "
+            "predict(table)"
+        )
 
 
 def _short(value: Any) -> str:

@@ -57,7 +57,8 @@ def to_sklearn(model: Learner) -> Estimator:
     if put is None or made is None:
         known = ", ".join(sorted(one.__name__ for one in _PUT))
         raise InputError(f"{type(model).__name__} is not exported to scikit-learn; {known} are")
-    model._fitted()
+    if not hasattr(model, "data_"):
+        raise InputError(f"this {type(model).__name__} is not fitted yet; call fit first")
     opened = {name: getattr(model, f"{name}_") for name in model.results}
     closed = [name for name, value in opened.items() if isinstance(value, Shared)]
     if closed:

@@ -17,6 +17,10 @@ class Stacked(Table):
 
     tables: tuple[Table, ...] = ()
 
+    def without_rows(self) -> "Stacked":
+        """Return the public facts alone."""
+        return replace(self, tables=tuple(one.without_rows() for one in self.tables))
+
     @property
     def shape(self) -> tuple[int, int]:
         """Return rows and columns of the whole."""

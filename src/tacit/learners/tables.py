@@ -87,6 +87,10 @@ class Table:
             labels={owner: y[at[owner]] for owner, y in self.labels.items()},
         )
 
+    def without_rows(self) -> "Table":
+        """Return the public facts alone."""
+        return replace(self, values={}, labels={})
+
     @property
     def shape(self) -> tuple[int, int]:
         """Return rows and columns of the whole."""
