@@ -44,10 +44,11 @@ class _Call:
     named: dict[str, Any]
     half: torch.dtype | None
 
-    def counts(self, records: int) -> bool:
-        """Tell whether it got rows of so many records."""
-        given = tree_leaves((self.args, self.named))
-        return any(isinstance(x, Tensor) and x.ndim and len(x) == records for x in given)
+    @property
+    def lengths(self) -> dict[int, int]:
+        """Return the first dimension of every tensor that goes in."""
+        given = enumerate(tree_leaves((self.args, self.named)))
+        return {n: len(one) for n, one in given if isinstance(one, Tensor) and one.ndim}
 
 
 @final
@@ -75,6 +76,7 @@ class Ghost:
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: list[_Use] = []
         self._calls: list[_Call] = []
+        self._shared: set[int] = set()  # arguments that have kept their length
         self._checked = 0
         self._batches = 0
         self._is_settled = False
@@ -123,8 +125,11 @@ class Ghost:
             raise ConfigError("no trained layer of this model was called: are the losses a copy's?")
         is_due = self._checked < ENOUGH or self._batches & (self._batches - 1) == 0
         needs_check = is_due and len(losses) > 1 and not self._is_settled
+        calls = [call for call in calls if len(losses) in call.lengths.values()]
+        for call in calls:
+            self._shared |= {n for n, length in call.lengths.items() if length != len(losses)}
         if needs_check:
-            self._check_calls([call for call in calls if call.counts(len(losses))], len(losses))
+            self._check_calls(calls, len(losses))
         back = torch.autograd.grad(
             losses.sum(), [use.edge for use in uses], retain_graph=needs_check, allow_unused=True
         )
@@ -165,7 +170,12 @@ class Ghost:
             for weights in tried:
                 with torch.autocast(device, call.half, enabled=call.half is not None):
                     refuse_mixing(
-                        self._model, call.args, call.named, records=records, weights=weights
+                        self._model,
+                        call.args,
+                        call.named,
+                        records=records,
+                        weights=weights,
+                        shared=self._shared,
                     )
 
     def _terms(self, seen: list[tuple[_Use, Tensor]], records: int) -> dict[str, list[Term]]:
@@ -213,8 +223,9 @@ class Ghost:
             if not bool(torch.isfinite(expected).all()):
                 is_finite = False
                 continue
-            size = expected.norm() + found.norm() + 1e-12
-            if bool((found - expected).norm() > tolerance * size):
+            # Not of the sums: near an optimum those cancel, and rounding is all that is left.
+            size = sum((term.norms().sum() for term in terms.get(name, [])), expected.norm())
+            if bool((found - expected).norm() > tolerance * size + 1e-12):
                 raise ConfigError(
                     f"{name} is used outside of its layer, where gradients of single records are "
                     "not known; call the layer itself, or freeze the parameter"

@@ -1,16 +1,26 @@
 """Whether records of a batch mix in a model: what one of them does to what others get."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
 from tacit.errors import ConfigError
+
+_EQUAL = 2.0**-19
+"""How far, relatively, what a record gets may move on a CPU, which computes alike each time."""
+
+
+class Told(NamedTuple):
+    """What is kept of one answer: two numbers per record, and how exact it was."""
+
+    numbers: Tensor
+    eps: float
 
 
 def refuse_mixing(
@@ -20,6 +30,7 @@ def refuse_mixing(
     *,
     records: int,
     weights: Mapping[str, Tensor] | None = None,
+    shared: Collection[int] = (),
 ) -> None:
     """Run a call of a model again with other records in it: what the rest get must stay.
 
@@ -35,20 +46,21 @@ def refuse_mixing(
         named: as `args`.
         records: how many there are, at least 2.
         weights: in place of the model's own, by name; see `scrambled`.
+        shared: which leaves of the arguments are no records' in spite of their size.
 
     Raises:
         ConfigError: a record changes what others get, or equal calls differ.
     """
-    seen: list[Any] = []
+    seen: list[Told] = []
 
     def watch(layer: nn.Module, inputs: tuple[Any, ...], given: dict[str, Any]) -> None:
-        seen.append((inputs, given))
+        seen.extend(tell((inputs, given)))
 
-    def answer(batch: Any) -> list[Tensor]:
+    def answer(batch: Any) -> list[Told]:
         seen.clear()
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         said = functional_call(model, {**buffers, **(weights or {})}, batch[0], batch[1])
-        return [one for one in tree_leaves([seen, said]) if isinstance(one, Tensor)]
+        return [*seen, *tell(said)]
 
     hooks = [
         layer.register_forward_pre_hook(watch, with_kwargs=True)
@@ -57,65 +69,88 @@ def refuse_mixing(
     ]
     try:
         with torch.no_grad():
-            found = find_mixing(answer, (args, dict(named)), records=records)
+            found = find_mixing(answer, (args, dict(named)), records=records, shared=shared)
     finally:
         for hook in hooks:
             hook.remove()
     if found:
         raise ConfigError(
-            f"{found} (a normalisation or a difference over the batch, a state that is kept?); "
-            "clipping would not bound what one record does"
+            f"{found} (a normalisation or a difference over the batch, a state that is kept, a "
+            "generator that is not torch's?); clipping would not bound what one record does"
         )
 
 
-def find_mixing(answer: Callable[[Any], list[Tensor]], batch: Any, *, records: int) -> str:
+def find_mixing(
+    answer: Callable[[Any], list[Told]],
+    batch: Any,
+    *,
+    records: int,
+    shared: Collection[int] = (),
+) -> str:
     """Say how records mix in what is answered to a batch; nothing if they do not, as far as seen.
 
     Every two records are told apart, in both directions: those whose number has a certain bit get
-    the rows of their neighbours, then those that have it not. On a CPU the others must stay to the
-    last bit. Then half of the batch is asked about alone, unless answers depend on chance.
+    the rows of their neighbours, then those that have it not. Then half of the batch is asked about
+    alone, unless answers depend on chance.
 
-    Cost: 4 answers, and twice the binary logarithm of `records`.
+    Cost: 4 answers, and twice the binary logarithm of `records`; of each, what `tell` keeps.
     """
-    leaves = [one for one in tree_leaves(batch) if isinstance(one, Tensor) and one.ndim]
-    mine = [one for one in leaves if len(one) == records]
+    given = tree_leaves(batch)
+    mine = [
+        number
+        for number, one in enumerate(given)
+        if isinstance(one, Tensor) and one.ndim and len(one) == records and number not in shared
+    ]
     # (n, n) beside the rows is what all records share, an attention mask, say.
-    shared = {id(one) for one in mine[1:] if one.shape == (records, records)}
+    mine = [n for n in mine if n == mine[0] or given[n].shape != (records, records)]
+    form = tree_structure(batch)
     numbers, half = torch.arange(records), records // 2
 
-    def run(change: Callable[[Tensor], Tensor], *, seed: int = 0) -> list[Tensor]:
-        def changed(one: Any) -> Any:
-            is_ours = isinstance(one, Tensor) and one.ndim and len(one) == records
-            return change(one) if is_ours and id(one) not in shared else one
-
+    def run(change: Callable[[Tensor], Tensor], *, seed: int = 0) -> list[Told]:
         torch.manual_seed(seed)
-        return [one.detach().clone() for one in answer(tree_map(changed, batch))]
+        changed = [change(one) if n in mine else one for n, one in enumerate(given)]
+        return answer(tree_unflatten(changed, form))
 
-    with torch.random.fork_rng({one.device for one in leaves if one.device.type == "cuda"}):
+    is_on = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch has none here
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if is_on else ()):
         before = run(torch.clone)
-        loose = _slack(before)
-        exact = loose if any(one.device.type != "cpu" for one in before) else 0.0
+        # What a product that is cut in another way may be off by; a card cuts as it likes.
+        loose = math.sqrt(max((one.eps for one in before), default=0.0))
+        is_plain = all(one.numbers.device.type == "cpu" for one in before)
+        equal = _EQUAL if is_plain else max(loose, _EQUAL)
 
-        def differs(after: list[Tensor], rows: Any, most: float) -> bool:
+        def differs(after: list[Told], rows: Any, most: float) -> bool:
             return len(after) != len(before) or any(
-                _gap(old[rows], new[rows]) > most
+                _gap(old.numbers[rows], new.numbers[rows]) > most
                 for old, new in zip(before, after, strict=True)
-                if old.ndim and len(old) == records
+                if len(old.numbers) == records
             )
 
         everyone = slice(None)
-        if differs(run(torch.clone), everyone, exact):
+        if differs(run(torch.clone), everyone, equal):
             return "equal calls of the model answer differently"
         for bit in range((records - 1).bit_length()):
             for value in (0, 1):
                 is_in = (numbers >> bit) & 1 == value
-                if differs(run(partial(_exchange, is_in)), ~is_in, exact):
+                if differs(run(partial(_exchange, is_in)), ~is_in, equal):
                     return "what one record gets from the model depends on other records"
-        is_fixed = not differs(run(torch.clone, seed=1), everyone, exact)
+        is_fixed = not differs(run(torch.clone, seed=1), everyone, equal)
         # One row alone is left out: models that squeeze it away mix nothing.
         if is_fixed and half > 1 and differs(run(lambda one: one[:half]), slice(half), loose):
             return "what a record gets from the model depends on how many others there are"
     return ""
+
+
+def tell(answer: Any) -> list[Told]:
+    """Keep of every tensor in a nest two numbers per record: large models answer at length."""
+    tensors = [one.detach() for one in tree_leaves(answer) if isinstance(one, Tensor) and one.ndim]
+    return [
+        Told(
+            _digest(one) if one.numel() else one.new_zeros(len(one), 2, dtype=torch.float64),
+            torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0,
+        )
+        for one in tensors
+    ]
 
 
 def scrambled(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -137,7 +172,7 @@ def scrambled(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def public_rows(model: nn.Module, like: Tensor, *, records: int) -> Tensor:
     """Make rows of the shape and type of `like`'s, of which nothing but those is used."""
     shape = (records, *like.shape[1:])
-    wave = torch.arange(1, 1 + math.prod(shape), dtype=torch.float64).square().sin().reshape(shape)
+    wave = _wave(math.prod(shape), torch.empty(0, dtype=torch.float64)).reshape(shape)
     if like.is_floating_point():
         return wave.to(like)
     tables = [layer.num_embeddings for layer in model.modules() if isinstance(layer, nn.Embedding)]
@@ -151,22 +186,29 @@ def _exchange(is_in: Tensor, rows: Tensor) -> Tensor:
     return found
 
 
-def _slack(answers: list[Tensor]) -> float:
-    """Return how far, relatively, one product that is cut in two ways may be off."""
-    kinds = {one.dtype for one in answers if one.is_floating_point()}
-    return math.sqrt(max((torch.finfo(kind).eps for kind in kinds), default=0.0))
+def _digest(rows: Tensor) -> Tensor:
+    """Return the length of each record, and how far it goes in a direction that nobody chose."""
+    if rows.is_complex():
+        rows = torch.view_as_real(rows)
+    rows = rows.reshape(len(rows), -1, rows.shape[-1] if rows.ndim > 1 else 1)
+    if not rows.is_floating_point():
+        rows = rows.double()
+    inner = (rows * _wave(rows.shape[2], rows)).sum(2, dtype=torch.float64)
+    along = (inner * _wave(rows.shape[1], inner)).sum(1)
+    return torch.stack([along, torch.linalg.vector_norm(rows, dim=(1, 2), dtype=torch.float64)], 1)
+
+
+def _wave(count: int, like: Tensor) -> Tensor:
+    return torch.arange(1, 1 + count, dtype=torch.float64).square().sin().to(like)
 
 
 def _gap(one: Tensor, other: Tensor) -> float:
     """Return the largest difference, of the largest number; what is NaN in both is equal."""
     if one.shape != other.shape:
         return math.inf
-    if not one.numel():
-        return 0.0
     is_same = (one == other) | (one != one) & (other != other)
     if bool(is_same.all()):
         return 0.0
-    first, second = one.detach().double(), other.detach().double()
-    off = torch.where(is_same, 0.0, (first - second).abs()).nan_to_num(nan=math.inf)
-    size = first.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().max()
+    off = torch.where(is_same, 0.0, (one - other).abs()).nan_to_num(nan=math.inf)
+    size = one.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs().max()
     return float(off.max() / size.clamp_min(1e-300))

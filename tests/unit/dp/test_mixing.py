@@ -180,6 +180,49 @@ def test_honest_models_with_dropout_masks_and_answers_of_any_form_pass(records):
     assert not any(layer._forward_pre_hooks for layer in model.modules())
 
 
+class Placed(nn.Module):
+    """Tokens beside places that all records share, and that may be as many as there are records."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.places = nn.Embedding(9, 4), nn.Embedding(9, 4)
+        self.norm, self.out = nn.LayerNorm(4), nn.Linear(4, 2)
+
+    def forward(self, places, ids):
+        x = self.table(ids) + self.places(places.expand(len(ids), -1))
+        return self.out(self.norm(x)).mean(1)
+
+
+def test_what_kept_its_length_in_another_batch_is_nobodys_row():
+    torch.manual_seed(3)
+    model = Placed()
+    ghost, places = Ghost(model), torch.arange(6)
+    for records in (5, 6, 6, 7):
+        ids = torch.randint(0, 9, (records, 6))
+        ghost.clipped_sum(usual(model(places, ids), torch.arange(records) % 2), 1.0)
+    fresh = Ghost(model)
+    with pytest.raises(ConfigError, match="depends on other records"):  # it cannot be told yet
+        fresh.clipped_sum(usual(model(places, ids[:6]), torch.arange(6) % 2), 1.0)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+def test_mixing_behind_a_norm_shows_though_all_rows_have_one_length_there(size):
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.out = nn.LayerNorm(8), nn.Linear(8, 2)
+
+        def forward(self, x):
+            h = self.norm(x)
+            self.out(self.norm(h + 1e-2 * h.roll(1, 0)))  # in no answer of the model
+            return x[:, :2] + 0 * self.out(h)
+
+    torch.manual_seed(3)
+    x = torch.randn(8, 8) * size
+    with pytest.raises(ConfigError, match="depends on other records"):
+        refuse_mixing(Normed(), (x,), {}, records=8)
+
+
 def test_honest_models_under_autocast_and_compiled_ones_pass():
     torch.manual_seed(2)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.Flatten(), nn.Linear(288, 2))

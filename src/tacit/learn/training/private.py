@@ -155,7 +155,9 @@ def _refuse_meeting(task: TrainTask) -> None:
     ops, weights = PlainStepOps(), mixing.scrambled(task.model.initial)
     shape = _TRIED, *task.model.inputs
     rows = (torch.arange(prod(shape)).double().square().sin() > 0).double().reshape(shape)
-    found = mixing.find_mixing(lambda x: [task.model(ops, weights, x)], rows, records=_TRIED)
+    found = mixing.find_mixing(
+        lambda x: mixing.tell(task.model(ops, weights, x)), rows, records=_TRIED
+    )
     if found:
         raise InputError(
             f"rows of a batch meet in this model ({found}): wanted one in which each has its own"

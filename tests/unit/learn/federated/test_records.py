@@ -134,7 +134,7 @@ def test_no_weights_of_a_server_make_a_client_fall_out_for_its_rows(value):
 
 
 def test_weights_at_the_optimum_of_the_rows_do_not_make_a_client_fall_out():
-    """There all gradients cancel, and a check of their sum on these very rows would fail."""
+    """There all gradients cancel; a check of their sum, relative to it, failed on these rows."""
     source = np.random.default_rng(0)
     rows = source.normal(size=(40, 6))
     labels = torch.tensor((rows[:, 0] + 2 * source.normal(size=40) > 0).astype(np.int64))
@@ -154,8 +154,7 @@ def test_weights_at_the_optimum_of_the_rows_do_not_make_a_client_fall_out():
     found = model.float()
     ghost = Ghost(found)
     each = torch.nn.functional.cross_entropy(found(x.float()), labels, reduction="none")
-    with pytest.raises(ConfigError, match="used outside of its layer"):
-        ghost.clipped_sum(each, 1.0)
+    ghost.clipped_sum(each, 1.0)  # nor is `make_private` refused there
     ghost.remove()
     steps = steps_of(make_policy(training=LocalTraining(steps=1, batch=100, rate=0.5)), learner)
     train_records(learner, 0, flatten(found), steps, prg=prg())
