@@ -1,7 +1,8 @@
-"""What a party may believe that hears of cheating from another: that one of the two cheats.
+"""What a party may believe that hears of a failure from another.
 
-Whoever cheats can accuse as well as whoever was cheated, so an accusation names two parties: the
-accused and the accuser. Only the one that has checked tags itself knows which.
+Of cheating, that one of the two cheats: whoever cheats can accuse as well as whoever was cheated,
+so an accusation names two parties, the accused and the accuser. Only the one that has checked tags
+itself knows which. Of its own silence, that what it sent did not arrive.
 """
 
 from tacit.errors import CheatingError, PartyError
@@ -33,4 +34,18 @@ def as_heard(error: PartyError, me: str, pair: tuple[str, str]) -> PartyError:
         f"{first} or {second}" if accuser in pair else f"{error.party} or {accuser}",
         f"{accuser!r} says that {error.party!r} {error.reason}. One of the two cheats, and this "
         "party cannot know which",
+    )
+
+
+def about_me(error: PartyError, me: str) -> PartyError:
+    """Say what is known after another has said that I failed: who says so, and that I run.
+
+    Who runs was not silent, and did not go away: what it sent has not arrived.
+    """
+    if error.party != me or error.said_by is None:
+        return error
+    return PartyError(
+        error.said_by,
+        f"says that {me!r} failed ({error.reason}), while {me!r} runs; see whether the link "
+        "between the two carries everything, both ways",
     )

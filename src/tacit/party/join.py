@@ -1,5 +1,6 @@
 """Joining a job: connect, open the session, and leave in good order or with a reason."""
 
+import errno
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tacit.crypto import Identity
 from tacit.errors import InputError, PartyError
+from tacit.party.hearsay import about_me
 from tacit.party.progress import Progress
 from tacit.party.session import Session, open_session
 from tacit.transport import Credentials, Limits, Link, Meter, Patience, Peer, mesh
@@ -35,15 +37,19 @@ def joined(
     """Take part in a job over TLS; whatever happens, tell the others before leaving."""
     meter = Meter(me)
     with progress.stage("connect"):
-        links = mesh(
-            me,
-            peers,
-            credentials=Credentials(identity.certificate_file, identity.key_file),
-            listener=listener,
-            meter=meter,
-            patience=meeting.patience,
-            limits=meeting.limits,
-        )
+        try:
+            links = mesh(
+                me,
+                peers,
+                credentials=Credentials(identity.certificate_file, identity.key_file),
+                listener=listener,
+                meter=meter,
+                patience=meeting.patience,
+                limits=meeting.limits,
+            )
+        except PartyError as error:
+            known = about_me(error, me)
+            raise known from (None if known is error else error)
     with session_over(me, meeting, links=links, meter=meter, progress=progress) as session:
         yield session
 
@@ -60,7 +66,7 @@ def session_over(
         yield session
         failure = None
     except PartyError as error:
-        known = error if session is None else session.as_heard(error)
+        known = about_me(error if session is None else session.as_heard(error), me)
         failure = blame(me, known)
         if known is error:
             raise
@@ -91,9 +97,11 @@ def blame(me: str, error: BaseException) -> tuple[str, str]:
     """Say who failed and why, in words that may be told to the other parties.
 
     A message about a party's own input may speak of its data, so the others learn only that
-    there was one.
+    there was one; that a disk is full says nothing of what lies on it.
     """
     match error:
+        case InputError() | OSError() if _is_of_full_disk(error):
+            return me, "its disk is full; its own output says where"
         case PartyError():
             return error.party, error.reason
         case InputError():
@@ -102,3 +110,11 @@ def blame(me: str, error: BaseException) -> tuple[str, str]:
             return me, "it was stopped by its user"
         case _:
             return me, f"internal error ({type(error).__name__}); its own output says more"
+
+
+def _is_of_full_disk(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False

@@ -71,7 +71,8 @@ class StreamOutlet:
     def finish(self, last: Packet, *, flush: bool) -> None:
         """Send what is queued (with ``flush``), then ``last``; then close.
 
-        Gives up when nothing moves for ``silence_s``.
+        Gives up when nothing moves for ``silence_s``: from now on, or, where a failure is told,
+        since something last did, for then the others have waited long enough.
         """
         with self._changed:
             if not flush:
@@ -80,7 +81,7 @@ class StreamOutlet:
             self._queue.append(last)
             self._is_finishing = True
             self._changed.notify_all()
-        begun = monotonic()
+        begun = monotonic() if flush else 0.0
         while self._thread.is_alive():
             self._thread.join(TICK_S)
             if monotonic() - max(begun, self._last_write) > self._patience.silence_s:

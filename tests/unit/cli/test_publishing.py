@@ -111,6 +111,9 @@ def test_a_result_that_one_cannot_write_is_made_again_from_the_end(training, tmp
     """On 0.2 everybody had thrown its checkpoints away by then: step 0, and ε twice."""
     ends = run(training, tmp_path, {at: fault})
     assert all(isinstance(one, BaseException) for one in ends.values())
+    if fault is full:
+        told = {str(ends[name]) for name in ("south", "helper")}
+        assert told == {"party 'north' failed: its disk is full; its own output says where"}
     kept = [f".out-{name}.state" for name in sorted(training.parties)]
     assert states(tmp_path) == kept
     again = run(training, tmp_path)

@@ -12,11 +12,13 @@ from rich.console import Console
 from split_jobs import run
 from tacit.cli.commands.advise import advise_job, show_trials
 from tacit.cli.commands.split import parse_bytes
+from tacit.cli.jobs import split
 from tacit.cli.jobs.split import attack, models_folder
 from tacit.cli.jobs.split_data import check_inputs, load_part, load_whole
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError, DataError
+from tacit.learn.split.top import TopTrainer
 from tacit.party import Progress
 
 RATE = {"label_learning_rate": 0.06}
@@ -288,3 +290,46 @@ def test_advice_is_refused_where_it_cannot_be_given(tmp_path):
         advise(several, 12_000, tmp_path)
     with pytest.raises(ConfigError, match='kind "split"'):
         advise(IRIS.replace('"split"', '"predict"'), 12_000, tmp_path)
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("at", ["the very end", "the last pass"])
+def test_a_job_that_goes_on_has_measured_all_that_was_sent(tmp_path, monkeypatch, at):
+    """On 0.2 one that went on from its very end said "not measured" for 100 %."""
+    compress = {"compress": {"kind": "randtopk", "k": 3}}
+    # 105 rows, 7 batches a pass: the fourth of six passes ends at step 28.
+    pace = {"epochs": 6, "checkpoint_every": 4}
+    unbroken = run(make(tmp_path / "whole", split=compress, train=pace))["lab"].result
+    job, save = make(tmp_path, split=compress, train=pace), split.save_weights
+    step = TopTrainer._take
+
+    def dying(path, module):
+        if path.name == "lab.npz":
+            raise KilledError
+        save(path, module)
+
+    def dying_late(self, one, targets):
+        if one.number == 41:
+            raise KilledError
+        step(self, one, targets)
+
+    with monkeypatch.context() as patch:
+        if at == "the very end":
+            patch.setattr(split, "save_weights", dying)
+        else:
+            patch.setattr(TopTrainer, "_take", dying_late)
+        with pytest.raises(KilledError):
+            run(job)
+    again = run(job)["lab"].result
+    told = [
+        [(one.name, one.value) for one in found.utility if "gradient" in one.name]
+        for found in (unbroken, again)
+    ]
+    assert told[0]
+    if at == "the very end":
+        assert told[0] == told[1]
+        assert unbroken.notes == again.notes
+    assert not any("not measured" in note for note in again.notes)

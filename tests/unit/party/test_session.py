@@ -1,11 +1,13 @@
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from harness import ALICE, BOB, CAROL, MEETING, PARTIES, PATIENCE
-from tacit.errors import DisagreementError, FrameError, PartyError
-from tacit.party import Fact, Meeting, merge, run_threads
+from tacit.errors import DisagreementError, FrameError, LinkTimeout, PartyError
+from tacit.party import Fact, Meeting, Progress, Session, merge, run_threads, session_over
+from tacit.party.threads import _link_all
 
 SIZE = Fact(tag="size", count=2, what="rows and columns of {owner}")
 
@@ -110,3 +112,40 @@ def test_the_error_of_the_party_that_failed_first_is_raised_and_the_others_name_
 def test_two_parties_are_enough_for_a_session():
     meeting = Meeting(parties=(ALICE, BOB), job_digest=b"x" * 32, patience=PATIENCE)
     assert run(lambda session: session.peers, meeting) == {ALICE: (BOB,), BOB: (ALICE,)}
+
+
+@pytest.mark.parametrize("when", ["in a run", "before the session is open"])
+def test_a_party_that_runs_is_not_told_that_it_was_silent(when, monkeypatch):
+    """Of a link that swallows what is sent, the far end says that this one was silent."""
+    reason = "was silent for 8.0 s while 'run/0' was wanted"
+    agree = Session.agree
+
+    def agreed(self, subject, digest):
+        if self.me == ALICE and subject == "job":
+            raise LinkTimeout(BOB, reason)
+        agree(self, subject, digest)
+
+    def program(session):
+        if session.me == ALICE:
+            raise LinkTimeout(BOB, reason)
+        session.recv(ALICE, "run/0", (4,))
+
+    if when != "in a run":
+        monkeypatch.setattr(Session, "agree", agreed)
+    meters, links = _link_all(MEETING, lambda me, link: link)
+
+    def take_part(me):
+        with session_over(
+            me, MEETING, links=links[me], meter=meters[me], progress=Progress()
+        ) as session:
+            program(session)
+
+    with ThreadPoolExecutor(len(PARTIES)) as pool:
+        ends = {me: pool.submit(take_part, me) for me in PARTIES}
+    found = {me: one.exception() for me, one in ends.items()}
+    assert str(found[BOB]) == (
+        f"party {ALICE!r} failed: says that {BOB!r} failed ({reason}), while {BOB!r} runs; see "
+        "whether the link between the two carries everything, both ways"
+    )
+    assert (found[ALICE].party, found[ALICE].reason) == (BOB, reason)
+    assert found[CAROL].party in (ALICE, BOB)  # whoever tells it first

@@ -1,7 +1,9 @@
 """What a feature owner sees while training: its cut layer and the gradients that come back."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from tacit.audit.split.views import pick_leak
 from tacit.audit.views import seeded
 from tacit.errors import DataError
 from tacit.learn.split import Defence, Pace, Returned, steps_per_epoch
+from tacit.learn.split.checkpoint import load_returned, save_returned
 
 _MOST_ROWS = 5000
 _MOST_VALUES = 1 << 25
@@ -50,12 +53,20 @@ class Watch:
     Args:
         rows: how many are trained on.
         pace: of the training.
+        folder: where every whole pass is kept, so that a training that goes on there, even from its
+            very end, is measured by all that was sent; None to keep it in memory alone.
     """
 
-    def __init__(self, rows: int, pace: Pace) -> None:
-        self._rows, self._pace = rows, pace
+    def __init__(self, rows: int, pace: Pace, *, folder: Path | None = None) -> None:
+        self._rows, self._pace, self._folder = rows, pace, folder
         self._kept: dict[str, dict[int, list[Returned]]] = defaultdict(lambda: defaultdict(list))
         self._places: Tensor | None = None
+        self._count = 0
+        self._before: set[tuple[str, int]] = set()  # passes of an earlier start
+        for owner, number, messages in () if folder is None else load_returned(folder):
+            self._number(sum(len(one.rows) for one in messages))
+            self._kept[owner][number] = messages
+            self._before.add((owner, number))
 
     def __call__(self, owner: str, one: Returned) -> None:
         """Keep a message."""
@@ -68,7 +79,14 @@ class Watch:
             cut=one.cut.cpu()[wanted],
             gradient=one.gradient.cpu()[wanted],
         )
-        self._kept[owner][one.step // steps_per_epoch(self._rows, self._pace)].append(kept)
+        number = one.step // steps_per_epoch(self._rows, self._pace)
+        for again in [at for at in self._before if at[0] == owner and at[1] >= number]:
+            self._before.remove(again)  # it is done once more, from here on
+            del self._kept[owner][again[1]]
+        messages = self._kept[owner][number]
+        messages.append(kept)
+        if self._folder is not None and self._is_whole(messages):
+            save_returned(self._folder, owner, number, messages)
 
     def see(
         self,
@@ -102,7 +120,7 @@ class Watch:
         whole = [
             tuple(messages)
             for _, messages in sorted(self._kept[owner].items())
-            if sum(len(one.rows) for one in messages) == len(watched)
+            if self._is_whole(messages)
         ]
         if not whole:
             raise DataError("no epoch was watched from its beginning to its end")
@@ -123,12 +141,20 @@ class Watch:
         )
         return seen, truth
 
+    def _is_whole(self, messages: Sequence[Returned]) -> bool:
+        return sum(len(one.rows) for one in messages) == self._count
+
     def _choose(self, width: int) -> Tensor:
         """Number the rows that are watched, and give −1 to the others."""
         if self._places is None:
             most = min(_MOST_ROWS, _MOST_VALUES // (width * self._pace.epochs))
-            keys = torch.empty(self._rows).uniform_(generator=seeded(0))
-            chosen = keys.argsort()[: max(most, 1)].sort().values
-            self._places = torch.full((self._rows,), -1)
-            self._places[chosen] = torch.arange(len(chosen))
+            return self._number(max(most, 1))
         return self._places
+
+    def _number(self, most: int) -> Tensor:
+        keys = torch.empty(self._rows).uniform_(generator=seeded(0))
+        chosen = keys.argsort()[:most].sort().values
+        places = torch.full((self._rows,), -1)
+        places[chosen] = torch.arange(len(chosen))
+        self._places, self._count = places, len(chosen)
+        return places

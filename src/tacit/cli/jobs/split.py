@@ -100,8 +100,8 @@ def _own_labels(session: Session, job: SplitJob, place: Place) -> Part:
     if rows.features is not None:
         network = job.model.network(task.classes)
         own = make_bottom(network, task, rows.features.train.shape[1:]), rows.features
-    watch = Watch(len(labels.train), task.pace)
     state = _state_folder(job, session, place, rows)
+    watch = Watch(len(labels.train), task.pace, folder=state)
     done = train_labels(
         session,
         task,

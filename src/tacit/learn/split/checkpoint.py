@@ -7,7 +7,7 @@ are the other way round: they are randomised once, so their key is kept from bef
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tacit.errors import DataError
 from tacit.learn.arrays import open_arrays
+from tacit.learn.split.returned import Returned
 from tacit.party import make_durable, write_durable
 
 _KEPT = 2
@@ -99,6 +100,43 @@ def keep_key(folder: Path | None, made: bytes) -> bytes:
             return bytes(arrays["key"])
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise DataError(f"{path}: not a key of tacit: {error}") from error
+
+
+def save_returned(folder: Path, owner: str, number: int, messages: Sequence[Returned]) -> None:
+    """Write down what went back to an owner in one pass over the rows, for an audit.
+
+    It is what both ends have seen: nothing that would be kept from whoever reads the folder.
+    """
+    make_durable(folder)
+    tensors = {
+        name: torch.cat([getattr(one, name) for one in messages])
+        for name in ("rows", "cut", "gradient")
+    }
+    sizes = [[one.step, one.share, len(one.rows)] for one in messages]
+    tensors["sizes"] = torch.tensor(sizes, dtype=torch.float64)
+    _write(folder / f"returned-{number:06d}-{owner}.npz", tensors)
+
+
+def load_returned(folder: Path) -> Iterator[tuple[str, int, list[Returned]]]:
+    """Read what `save_returned` wrote: to whom, in which pass, and the messages.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    for path in sorted(folder.glob("returned-*.npz")):
+        _, number, owner = path.stem.split("-", 2)
+        try:
+            with open_arrays(path) as arrays:
+                found = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+            sizes = found.pop("sizes").tolist()
+            parts = {name: one.split([int(n) for _, _, n in sizes]) for name, one in found.items()}
+            messages = [
+                Returned(step=int(step), share=share, **{name: parts[name][at] for name in parts})
+                for at, (step, share, _) in enumerate(sizes)
+            ]
+            yield owner, int(number), messages
+        except (OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError) as error:
+            raise DataError(f"{path}: not what went back to an owner: {error}") from error
 
 
 def save_weights(path: Path, module: nn.Module) -> None:
