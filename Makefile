@@ -8,10 +8,12 @@ RUN    := --extra dp --extra images --extra llm --extra sql --extra studio --ext
 LOCKED := --require-hashes --no-deps --only-binary :all:
 # Each on one thread, for two cores: one of the three starts processes and mostly waits for them.
 WORKERS ?= 3
+MINUTES ?= 2
+SEED ?= 0
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all dist docs docs-test reference lint check format bench lock clean
+.PHONY: help demo test test-all fuzz dist docs docs-test reference lint check format bench lock clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/\t/' | expand -t 14
@@ -24,6 +26,9 @@ test: $(VENV)/.test  ## the everyday test suite
 
 test-all: $(VENV)/.test ## everything that needs no GPU and no other project: slow tests as well
 	@$(PYTEST) -m "not gpu and not peer"
+
+fuzz: $(VENV)/.test  ## random programs under every protocol for MINUTES; SEED is the first
+	@cd tests && OMP_NUM_THREADS=1 ../$(BIN)/python -m fuzz --minutes $(MINUTES) --from $(SEED)
 
 dist: $(VENV)/.run   ## a wheel and an sdist in dist/, installed in a fresh environment and tried out
 	@$(BIN)/python tests/dist/install.py

@@ -64,7 +64,7 @@ def test_no_page_names_a_file_of_the_repository_that_is_not_there():
 
 def test_the_version_of_a_page_that_shows_figures_of_a_program_is_named():
     named = {}
-    for row in (ROOT / "docs/howto/benchmark.md").read_text(encoding="utf-8").splitlines():
+    for row in (ROOT / "docs/reference/figures.md").read_text(encoding="utf-8").splitlines():
         if (found := re.match(r"\| \[[^\]]+\]\(\.\./([a-z/-]+\.md)\)", row)) is not None:
             named[found[1]] = re.findall(r"`(\w+)` [0-9a-f]{8} ", row)
     for path in (ROOT / "docs/explanation").glob("*.md"):

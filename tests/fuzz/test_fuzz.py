@@ -1,0 +1,84 @@
+"""The fuzzer's slice of every day, what it found before, and that it finds and cuts down faults."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fuzz import program as programs
+from fuzz.found import FOUND
+from fuzz.modules import draw_module, judge_module, shrink_module
+from fuzz.program import draw, judge, shrink
+from tacit.mpc import PROTOCOLS
+from tacit.nn import TorchOps
+
+SLICE = range(24)
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_wrong_once_is_right(protocol, name):
+    verdict = judge(FOUND[name], protocol)
+    assert verdict.outcome != "wrong", verdict.how
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_random_programs_are_right_or_refused_by_name(protocol):
+    outcomes = []
+    for seed in SLICE:
+        program = draw(seed)
+        verdict = judge(program, protocol)
+        assert verdict.outcome != "wrong", f"{seed}: {verdict.how}\n{program}"
+        outcomes.append(verdict.outcome)
+    assert outcomes.count("right") > len(SLICE) / 2
+
+
+def test_random_modules_are_torchs_or_refused_by_name():
+    outcomes = []
+    for seed in range(60):
+        verdict = judge_module(draw_module(seed))
+        assert verdict.outcome != "wrong", f"{seed}: {verdict.how}\n{draw_module(seed)}"
+        outcomes.append(verdict.outcome)
+    assert outcomes.count("right") > 40
+
+
+def test_a_module_is_cut_down_to_the_line_that_has_a_fault(monkeypatch):
+    """`silu` is imported as if it were `gelu`."""
+    monkeypatch.setattr(TorchOps, "silu", TorchOps.gelu)
+    wrong = next(s for s in range(500) if judge_module(draw_module(s)).outcome == "wrong")
+    assert [line.call for line in shrink_module(draw_module(wrong)).lines] == ["silu"]
+
+
+def test_the_same_seed_draws_the_same_program():
+    assert draw(7) == draw(7) != draw(8)
+
+
+def test_a_fault_is_found_and_cut_down_to_the_verb_that_has_it(monkeypatch):
+    """`clamp` is planted with a fault: its upper end is off by a thousandth."""
+    verb, protocol = programs.VERBS["clamp"], "permuted3"
+
+    def wrong(ops, x, low, high):
+        return verb.private(ops, x, low, high + 1e-3)
+
+    monkeypatch.setitem(programs.VERBS, "clamp", replace(verb, private=wrong))
+    seeds = (seed for seed in range(5000) if any(s.verb == "clamp" for s in draw(seed).steps[:-1]))
+    seed = next(s for s in seeds if judge(draw(s), protocol).outcome == "wrong")
+    smallest = shrink(draw(seed), protocol)
+    assert [one.verb for one in smallest.steps] == ["clamp"]
+    again = eval(repr(smallest), vars(programs))  # noqa: S307 - as it is printed for a test
+    assert again == smallest
+    assert judge(again, protocol).outcome == "wrong"
+
+
+@pytest.mark.slow
+def test_a_campaign_of_two_minutes_finds_nothing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzz", "--minutes", "2", "--from", "1000"],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
