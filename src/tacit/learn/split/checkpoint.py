@@ -128,12 +128,11 @@ def load_returned(folder: Path) -> Iterator[tuple[str, int, list[Returned]]]:
         try:
             with open_arrays(path) as arrays:
                 found = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-            sizes = found.pop("sizes").tolist()
-            parts = {name: one.split([int(n) for _, _, n in sizes]) for name, one in found.items()}
-            messages = [
-                Returned(step=int(step), share=share, **{name: parts[name][at] for name in parts})
-                for at, (step, share, _) in enumerate(sizes)
-            ]
+            at, messages = 0, []
+            for step, share, rows in found.pop("sizes").tolist():
+                parts = {name: one[at : at + int(rows)] for name, one in found.items()}
+                messages.append(Returned(step=int(step), share=share, **parts))
+                at += int(rows)
             yield owner, int(number), messages
         except (OSError, ValueError, KeyError, EOFError, RuntimeError, TypeError) as error:
             raise DataError(f"{path}: not what went back to an owner: {error}") from error
