@@ -32,6 +32,8 @@ _NOTHING = (0,) * _FACTS
 """What an owner announces who has no part of a table."""
 _REAL, _CLASS = 1, 2
 _LARGEST_QUARTERS = 160
+LARGEST = size_of(_LARGEST_QUARTERS)
+"""How large features and labels can be: 2^40."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +266,13 @@ def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor
             f"{owner!r} gave features with NaN or infinite values; fill them in or leave the rows "
             "out first (trees take NaN, where the table is made with has_missing=True)"
         )
+    large = (x.abs() > LARGEST).any(dim=0).nonzero().flatten().tolist()
+    if large:
+        raise DataError(
+            f"{owner!r} gave features beyond ±{LARGEST:.3g}, which no ring of 64 bits holds, in "
+            f"{len(large)} columns, the first of them at place {large[0]}; divide them first, in a "
+            f"job by data.owners.{owner}.scale"
+        )
     return x
 
 
@@ -289,6 +298,8 @@ def labels_of(owner: str, values: Any, classes: Sequence[Any] | None) -> Tensor:
         ) from error
     if not bool(torch.isfinite(numbers).all()):
         raise DataError(f"{owner!r} has labels that are NaN or infinite; leave those rows out")
+    if bool((numbers.abs() > LARGEST).any()):
+        raise DataError(f"{owner!r} has labels beyond ±{LARGEST:.3g}; divide them first")
     return numbers
 
 

@@ -113,3 +113,11 @@ def test_labels_of_other_classes_than_those_learned_are_refused():
         goes_on(parties, lambda: plain.score(more), "name 3 classes, and 2 were learned")
         numbers = parties.rows({"bank": (X, X[:, 0])})
         goes_on(parties, lambda: plain.score(numbers), "labels that name classes")
+
+
+def test_values_that_no_ring_holds_are_refused_by_their_owner_and_column():
+    with Local("bank", "shop") as parties:
+        large = X * [1.0, 1.0, 1e30, 1.0]
+        words = "'bank' gave features beyond.*in 1 columns, the first of them at place 2"
+        goes_on(parties, lambda: parties.rows({"bank": large}), words)
+        goes_on(parties, lambda: parties.rows({"bank": (X, Y * 1e30)}), "'bank' has labels beyond")

@@ -79,7 +79,7 @@ class Attested(Direct):
         zeros = torch.zeros(shape, dtype=torch.float64)
         try:
             return tuple(self._computed(ObliviousOps(), weights, zeros).shape)
-        except RuntimeError as error:  # torch's own words name no layer and no row
+        except (RuntimeError, IndexError) as error:  # torch's own words name no layer and no row
             name, first = next(iter(weights.items()))
             raise InputError(
                 f"the model takes no rows of shape {shape[1:]}: its first weights, {name!r}, have "

@@ -59,6 +59,13 @@ def _adopted(model: object, *, is_class: bool) -> nn.Linear | _Quadratic | Fores
     raise _unknown(model, "wanted a torch module, a function of ops, or a fitted estimator")
 
 
+def features_of(made: nn.Linear | _Quadratic | Forest) -> int:
+    """Return how many columns a row has for what was made of an estimator."""
+    if isinstance(made, Forest):
+        return made.features
+    return made.linear.in_features // 2 if isinstance(made, _Quadratic) else made.in_features
+
+
 def _unknown(model: object, why: str) -> ConfigError:
     return ConfigError(
         f"{type(model).__name__} cannot be made private: {why}. Known are torch modules, linear "
@@ -83,7 +90,7 @@ def _check_answers(model: Any, made: nn.Linear | _Quadratic) -> None:
     """
     if not hasattr(model, "predict"):
         return
-    wide = made.linear.in_features // 2 if isinstance(made, _Quadratic) else made.in_features
+    wide = features_of(made)
     rows = np.sin(np.arange(1, 64 * wide + 1).reshape(64, wide))  # of no pattern, and many sizes
     rows *= 10.0 ** (np.arange(64) % 5 - 2)[:, None]
     with warnings.catch_warnings():

@@ -6,7 +6,7 @@ from math import prod
 
 from torch import Tensor
 
-from tacit.errors import DisagreementError
+from tacit.errors import DataError, DisagreementError
 from tacit.nn import quarters_of, size_of
 from tacit.party import Fact, Session
 
@@ -62,6 +62,11 @@ def share_input_facts(
     if x is not None and session.me == owner:
         shape = tuple(x.shape)
         quarters = 0 if bound is not None else largest(x)
+        if quarters > _LARGEST_QUARTERS:
+            raise DataError(
+                f"the input has values beyond ±{size_of(_LARGEST_QUARTERS):.3g}, which no ring of "
+                "64 bits holds; divide the columns first"
+            )
         padded = shape + (0,) * (LARGEST_RANK - len(shape))
         session.publish(INPUT, (len(shape), quarters, *padded))
     else:

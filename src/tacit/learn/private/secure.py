@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError
 from tacit.learn.private.attested import Attested
 from tacit.learn.private.crew import Crew
-from tacit.learn.private.estimators import adopt
+from tacit.learn.private.estimators import adopt, features_of
 from tacit.learn.private.forest import Forest
 from tacit.learn.private.he.secured import Enciphered
 from tacit.learn.private.secured import Function, Reveal, Secured
@@ -82,9 +82,11 @@ def secure(
     if reveal not in ("output", "class"):
         raise ConfigError(f"reveal must be 'output' or 'class', got {reveal!r}")
     columns: tuple[str, ...] = ()
+    features = None
     if not isinstance(model, nn.Module | Imported | Forest) and not callable(model):
         columns = tuple(map(str, getattr(model, "feature_names_in_", ())))
         model = adopt(model, is_class=reveal == "class")
+        features = features_of(model)
     if isinstance(model, nn.Module):
         model = import_module(model)
     if isinstance(model, Imported):
@@ -112,6 +114,7 @@ def secure(
         input_bound=input_bound,
         device=device,
         columns=columns,
+        features=features,
     )
 
 

@@ -56,6 +56,8 @@ class Secured(Shown):
     device: str
     columns: tuple[str, ...] = ()
     """What the model calls its columns, if it does; rows that call them otherwise are refused."""
+    features: int | None = None
+    """How many columns a row has, if the model is an estimator's."""
 
     def __call__(self, x: Any) -> Answer:
         """Run the three parties as threads of this process, and return the client's answer.
@@ -97,6 +99,10 @@ class Secured(Shown):
                 f"got {', '.join(names)}"
             )
         rows = torch.from_numpy(numbers_of(x))
+        if self.features is not None and tuple(rows.shape[1:]) != (self.features,):
+            raise DataError(
+                f"the model wants rows of {self.features} columns, got {tuple(rows.shape)}"
+            )
         if isinstance(self.model, Forest):
             rows = self.model.prepare(rows)
         return _checked(rows)

@@ -152,3 +152,18 @@ def test_columns_in_another_order_than_the_model_s_are_refused():
 def test_what_is_no_number_is_refused_by_name(rows, words):
     with pytest.raises(DataError, match=words):
         tacit.secure(LogisticRegression().fit(X, Y), reveal="class")(rows)
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "he"])
+def test_values_that_no_ring_holds_are_refused_by_their_owner(protocol):
+    with pytest.raises(DataError, match="the input has values beyond"):
+        tacit.secure(Ridge().fit(X, X[:, 0]), protocol=protocol)(X * 1e30)
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "he", "enclave"])
+@pytest.mark.parametrize("rows", [X[:, :3], X[0], X[:, :, None]])
+@pytest.mark.parametrize("model", [LogisticRegression(), GaussianNB()])
+def test_rows_of_another_width_are_refused_before_anything_is_sent(model, rows, protocol):
+    private = tacit.secure(model.fit(X, Y), protocol=protocol)
+    with pytest.raises(DataError, match="the model wants rows of 4 columns"):
+        private(rows)
