@@ -91,16 +91,49 @@ def test_a_training_that_was_killed_goes_on_where_it_was(job, tmp_path):
     assert not list(tmp_path.glob(".out-*.state"))
 
 
-@pytest.mark.slow
-def test_a_private_training_that_was_killed_goes_on_and_keeps_its_promise(tmp_path):
+@pytest.fixture
+def private_job(tmp_path):
     text = (JOBS / "train-private.toml").read_text()
     text = text.replace('"out/train-private"', f'"{tmp_path / "out"}"')
-    for old, new in (("[0, 600]", "[0, 100]"), ("[600, 1200]", "[100, 200]")):
+    book = f'book = "{tmp_path / "north.book"}"\nmost_epsilon = 2.5'
+    for old, new in (("[0, 600]", f"[0, 100]\n{book}"), ("[600, 1200]", "[100, 200]")):
         text = text.replace(old, new)
     text = text.replace("[1200, 1797]", "[200, 300]").replace("delta = 1e-5", "delta = 1e-4")
     job = tmp_path / "job.toml"
     job.write_text(text)
-    process = Program("run", job, folder=tmp_path, is_leader=True)
+    return job
+
+
+@pytest.mark.slow
+def test_a_private_training_whose_result_finds_no_place_is_paid_for_once(private_job, tmp_path):
+    process = Program("run", private_job, folder=tmp_path, is_leader=True)
+    try:
+        deadline = time.monotonic() + 200
+        while not have_checkpoints(tmp_path):
+            assert time.monotonic() < deadline
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.02)
+        second, told = run(private_job)
+        (tmp_path / "out").write_text("somebody else's")  # in the way of the result
+        _, said = process.communicate()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert second == 2
+    assert f"runs already, as process {process.pid} on" in " ".join(told.split())
+    assert process.returncode == 2, said
+    assert len(list(tmp_path.glob(".out-*.state"))) == 4
+    (tmp_path / "out").unlink()
+    code, said = run(private_job)
+    assert code == 0, said
+    assert "resumed at step 30 of 30" in said
+    assert len(json.loads((tmp_path / "north.book").read_text())["trainings"]) == 1
+    assert not list(tmp_path.glob(".out-*"))
+
+
+@pytest.mark.slow
+def test_a_private_training_that_was_killed_goes_on_and_keeps_its_promise(private_job, tmp_path):
+    process = Program("run", private_job, folder=tmp_path, is_leader=True)
     try:
         deadline = time.monotonic() + 200
         while not have_checkpoints(tmp_path):
@@ -110,7 +143,7 @@ def test_a_private_training_that_was_killed_goes_on_and_keeps_its_promise(tmp_pa
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    code, said = run(job)
+    code, said = run(private_job)
     assert code == 0, said
     assert "resumed at step" in said
     assert "privacy: ε = 2.000 at δ = 0.0001" in said

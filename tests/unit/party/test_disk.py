@@ -1,11 +1,13 @@
 """What must last is on the disk, with its name, before whoever wrote it goes on."""
 
 import fcntl
+import json
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from functools import partial
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ import torch
 
 from power import Disk, full_disk
 from tacit.dp import ADD_REMOVE_MARKS, Pure
-from tacit.errors import InputError
+from tacit.errors import InputError, PartyError
 from tacit.learn.federated.journal import open_journal
 from tacit.learn.federated.silo import RecordLedger
 from tacit.learn.split import checkpoint as split
@@ -24,7 +26,7 @@ from tacit.learn.training import Checkpoint, StateFolder
 from tacit.learn.training.spending import Book
 from tacit.llm.backend.quota import TokenQuota
 from tacit.llm.backend.roster import enrol
-from tacit.party import durable, make_durable, sole, write_durable
+from tacit.party import DurableFile, durable, make_durable, sole, write_durable
 
 EVENT = Pure(epsilon=0.25, relation=ADD_REMOVE_MARKS, mechanism="votes")
 
@@ -142,6 +144,100 @@ def test_of_many_at_once_each_counts_through_whatever_name(tmp_path):
     for thread in threads:
         thread.join()
     assert names[0].read_bytes() == b"1" * len(names)
+
+
+CROWD = 6
+
+
+def spend_book(path, n):
+    Book(path / "book.json", 9.0).add(f"training {n}", [], 1e-5)
+
+
+def spend_quota(path, n):
+    TokenQuota(path, "alice", CROWD - 1)(1, "user")
+
+
+def enrol_one(path, n):
+    enrol({path / f"{n}.toml": chat(f"u{n}", "d")}, path)
+
+
+def enrol_both_ways(path, n):
+    """One half names as user whom the other half names as dealer."""
+    user, dealer = ("x", f"d{n}") if n % 2 else (f"u{n}", "x")
+    enrol({path / f"{n}.toml": chat(user, dealer)}, path)
+
+
+def spend_ledger(path, n):
+    ledger = RecordLedger(path / "rows.ledger")
+    ledger.spend(EVENT, limit=9.0, delta=1e-5, accountant="fourier")
+
+
+def spend_budget(path, n):
+    Budget(0.25 * (CROWD - 1), path=path / "spent.json").spend(EVENT)
+
+
+def lines(path, name):
+    return (path / name).read_text().splitlines()
+
+
+COUNTS = {
+    "book": (
+        spend_book,
+        lambda path: len(json.loads((path / "book.json").read_bytes())["trainings"]),
+        (CROWD, 0),
+    ),
+    "quota": (
+        spend_quota,
+        lambda path: int(lines(path, "owner.tokens")[0].split()[1]),
+        (CROWD - 1, 1),
+    ),
+    "roster": (enrol_one, lambda path: len(lines(path, "owner.roles")), (CROWD + 1, 0)),
+    "ledger": (spend_ledger, lambda path: len(lines(path, "rows.ledger")), (CROWD, 0)),
+    "budget": (
+        spend_budget,
+        lambda path: sum(json.loads((path / "spent.json").read_bytes()).values()),
+        (CROWD - 1, 1),
+    ),
+}
+
+
+def at_once(act, path, monkeypatch):
+    """Let a crowd read, wait and write; return how many were refused."""
+    gate, refused, read = threading.Barrier(CROWD), [], DurableFile.read
+
+    def slow(self):
+        content = read(self)
+        time.sleep(0.01)  # without a lock all have read by now, and nobody has written
+        return content
+
+    def take(n):
+        gate.wait()
+        try:
+            act(path, n)
+        except (InputError, PartyError) as error:
+            refused.append(error)
+
+    monkeypatch.setattr(DurableFile, "read", slow)
+    threads = [threading.Thread(target=take, args=(n,)) for n in range(CROWD)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(refused)
+
+
+@pytest.mark.parametrize(("act", "count", "wanted"), COUNTS.values(), ids=COUNTS)
+def test_of_a_crowd_at_once_each_is_counted_and_the_last_finds_no_room(
+    tmp_path, monkeypatch, act, count, wanted
+):
+    refused = at_once(act, tmp_path, monkeypatch)
+    assert (count(tmp_path), refused) == wanted
+
+
+def test_nobody_is_user_and_dealer_by_being_named_both_at_once(tmp_path, monkeypatch):
+    assert at_once(enrol_both_ways, tmp_path, monkeypatch) == CROWD // 2
+    roles = {line.split()[0] for line in lines(tmp_path, "owner.roles") if line.endswith(" x")}
+    assert len(roles) == 1
 
 
 def test_what_a_killed_start_left_is_swept(tmp_path):
