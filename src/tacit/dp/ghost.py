@@ -38,8 +38,9 @@ class _Use:
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """One call of the model, and whether autocast was on."""
+    """One call of the model or of a part of it, and whether autocast was on."""
 
+    module: nn.Module
     args: tuple[Any, ...]
     named: dict[str, Any]
     half: torch.dtype | None
@@ -76,7 +77,7 @@ class Ghost:
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: list[_Use] = []
         self._calls: list[_Call] = []
-        self._shared: set[int] = set()  # arguments that have kept their length
+        self._shared: dict[nn.Module, set[int]] = {}  # arguments that have kept their length
         self._checked = 0
         self._batches = 0
         self._is_settled = False
@@ -84,7 +85,11 @@ class Ghost:
         for parameter in self.parameters.values():
             self._dtype = torch.promote_types(self._dtype, parameter.dtype)
         self._hooks = [
-            inner.register_forward_pre_hook(self._note, with_kwargs=True),
+            *(
+                part.register_forward_pre_hook(self._note, with_kwargs=True)
+                for part in inner.modules()
+                if part is inner or next(part.children(), None) is not None
+            ),
             *(
                 layer.register_forward_hook(self._watch, with_kwargs=True)
                 for layer in inner.modules()
@@ -96,6 +101,12 @@ class Ghost:
     def is_checked(self) -> bool:
         """Tell whether as many records as are checked at first have been."""
         return self._checked >= ENOUGH
+
+    @property
+    def _is_due(self) -> bool:
+        """Tell whether the next batch is checked."""
+        is_power = (self._batches + 1) & self._batches == 0
+        return not self._is_settled and (is_power or self._checked < ENOUGH)
 
     def settle(self) -> None:
         """Check no batch from here on: whether it passes may tell something about its records."""
@@ -119,17 +130,18 @@ class Ghost:
         """
         uses, self._uses = self._uses, []
         calls, self._calls = self._calls, []
-        self._batches += 1
+        needs_check, self._batches = self._is_due and len(losses) > 1, self._batches + 1
         self._check_buffers()
         if not uses:
             raise ConfigError("no trained layer of this model was called: are the losses a copy's?")
-        is_due = self._checked < ENOUGH or self._batches & (self._batches - 1) == 0
-        needs_check = is_due and len(losses) > 1 and not self._is_settled
         calls = [call for call in calls if len(losses) in call.lengths.values()]
         for call in calls:
-            self._shared |= {n for n, length in call.lengths.items() if length != len(losses)}
+            others = {n for n, length in call.lengths.items() if length != len(losses)}
+            self._shared[call.module] = self._shared.get(call.module, set()) | others
         if needs_check:
-            self._check_calls(calls, len(losses))
+            # A call of the whole model has those of its parts in it.
+            whole = [call for call in calls if call.module is self._model]
+            self._check_calls(whole or calls, len(losses))
         back = torch.autograd.grad(
             losses.sum(), [use.edge for use in uses], retain_graph=needs_check, allow_unused=True
         )
@@ -155,27 +167,29 @@ class Ghost:
             x: Tensor = inputs[0] if inputs else named["input"]
             self._uses.append(_Use(layer, x, x._version, get_gradient_edge(output)))
 
-    def _note(self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if torch.is_grad_enabled() and not self._is_settled:
+    def _note(self, part: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if torch.is_grad_enabled() and self._is_due:
             device = next(iter(self.parameters.values())).device.type
             is_on = torch.is_autocast_enabled(device)
             half = torch.get_autocast_dtype(device) if is_on else None
-            self._calls.append(_Call(inputs, named, half))
+            self._calls.append(_Call(part, inputs, named, half))
 
     def _check_calls(self, calls: list[_Call], records: int) -> None:
         """Refuse a model that mixes records, with weights as they are and with others at first."""
-        tried = [None, scrambled(self.parameters)] if self._checked < ENOUGH else [None]
+        others = scrambled(self.parameters) if self._checked < ENOUGH else {}
         device = next(iter(self.parameters.values())).device.type
         for call in calls:
-            for weights in tried:
+            known = {n: self._names.get(id(p)) for n, p in call.module.named_parameters()}
+            weights = {n: others[name] for n, name in known.items() if name in others}
+            for some in [{}, weights] if weights else [{}]:
                 with torch.autocast(device, call.half, enabled=call.half is not None):
                     refuse_mixing(
-                        self._model,
+                        call.module,
                         call.args,
                         call.named,
                         records=records,
-                        weights=weights,
-                        shared=self._shared,
+                        weights=some,
+                        shared=self._shared[call.module],
                     )
 
     def _terms(self, seen: list[tuple[_Use, Tensor]], records: int) -> dict[str, list[Term]]:
@@ -216,6 +230,8 @@ class Ghost:
             losses.sum(), list(self.parameters.values()), allow_unused=True
         )
         is_finite = True
+        # A bias before a normalisation has no gradient but what is lost by rounding.
+        least = tolerance / 64 * float(bound_norms(terms).sum())
         for (name, parameter), true in zip(self.parameters.items(), wanted, strict=True):
             ones = torch.ones(len(losses), dtype=self._dtype, device=parameter.device)
             found = _total(terms[name], ones) if name in terms else torch.zeros_like(parameter)
@@ -225,7 +241,7 @@ class Ghost:
                 continue
             # Not of the sums: near an optimum those cancel, and rounding is all that is left.
             size = sum((term.norms().sum() for term in terms.get(name, [])), expected.norm())
-            if bool((found - expected).norm() > tolerance * size + 1e-12):
+            if bool((found - expected).norm() > tolerance * size + least):
                 raise ConfigError(
                     f"{name} is used outside of its layer, where gradients of single records are "
                     "not known; call the layer itself, or freeze the parameter"

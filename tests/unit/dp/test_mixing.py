@@ -1,6 +1,7 @@
 """Models in which one record changes what others get, and honest ones that look like it."""
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -149,6 +150,41 @@ def test_a_model_that_keeps_something_of_its_rows_is_refused():
 
     with pytest.raises(ConfigError, match="equal calls of the model answer differently"):
         refuse_mixing(Keeping(), (torch.randn(8, 4),), {}, records=8)
+
+
+class Wrapped(nn.Module):
+    """A model whose rows come in a box, or of which only a part is called."""
+
+    def __init__(self, mix):
+        super().__init__()
+        self.part = Before(mix)
+
+    def forward(self, box):
+        return self.part(box.rows)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda model, x: model(SimpleNamespace(rows=x)), lambda model, x: model.part(x)]
+)
+def test_parts_are_tried_where_rows_do_not_go_into_the_whole_model(call):
+    torch.manual_seed(1)
+    x, y = torch.randn(64, 4), torch.arange(64) % 2
+    honest, mixing = (Wrapped(mix) for mix in (lambda h: h, MIXES["centred"]))
+    Ghost(honest).clipped_sum(usual(call(honest, x), y), 1.0)
+    ghost = Ghost(mixing)
+    with pytest.raises(ConfigError, match="depends on other records"):
+        ghost.clipped_sum(usual(call(mixing, x), y), 1.0)
+
+
+def test_a_bias_before_a_normalisation_is_not_taken_for_one_that_is_used_elsewhere():
+    """Its gradient is what rounding leaves of nothing: two such numbers are never alike."""
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.InstanceNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+    )
+    ghost = Ghost(model)
+    ghost.clipped_sum(usual(model(torch.randn(64, 1, 8, 8)), torch.arange(64) % 2), 1.0)
+    assert ghost.is_checked
 
 
 class Attending(nn.Module):
