@@ -7,6 +7,7 @@ import torch
 from harness import ALICE, BOB, CAROL, MEETING, PARTIES, PATIENCE
 from tacit.errors import DisagreementError, FrameError, LinkTimeout, PartyError
 from tacit.party import Fact, Meeting, Progress, Session, merge, run_threads, session_over
+from tacit.party import session as session_module
 from tacit.party.threads import _link_all
 
 SIZE = Fact(tag="size", count=2, what="rows and columns of {owner}")
@@ -28,6 +29,50 @@ def test_each_pair_shares_a_generator_of_its_own():
                 assert words[me][peer] == words[peer][me]
                 streams.add(tuple(words[me][peer]))
     assert len(streams) == 3
+
+
+class Wire:
+    """What the exchange of a pair's bytes needs of a session; the peer sends what it is told to."""
+
+    def __init__(self, me, peer, theirs):
+        self.me, self.peers, self._theirs, self.sent = me, (peer,), theirs, b""
+
+    def send(self, to, tag, values, *, phase):
+        self.sent = bytes(values.tolist())
+
+    def recv(self, sender, tag, shape, *, dtype):
+        theirs = self.sent if self._theirs is None else self._theirs
+        return torch.frombuffer(bytearray(theirs), dtype=dtype).view(shape)
+
+
+def pair_word(monkeypatch, me="ann", peer="bob", mine=b"m", theirs=b"t", job=b"j"):
+    """Return the first word of a pair's generator."""
+    monkeypatch.setattr(session_module.os, "urandom", lambda size: mine * size)
+    wire = Wire(me, peer, theirs * 32)
+    found = session_module._pair_generators(wire, job * 32)
+    return int(found[peer].words((1,)))
+
+
+@pytest.mark.parametrize("names", [("ann", "bob"), ("bob", "ann")])
+@pytest.mark.parametrize("changed", [{"mine": b"M"}, {"theirs": b"T"}, {"job": b"J"}])
+def test_a_pair_s_generator_hangs_on_the_bytes_of_either_side_and_on_the_job(
+    monkeypatch, names, changed
+):
+    """So it is secret as long as one side's bytes are, and no job repeats another's masks."""
+    me, peer = names
+    usual = pair_word(monkeypatch, me, peer)
+    assert pair_word(monkeypatch, me, peer, **changed) != usual
+    assert pair_word(monkeypatch, peer, me, mine=b"t", theirs=b"m") == usual
+
+
+def test_a_pair_s_generator_hangs_on_who_the_two_are(monkeypatch):
+    assert pair_word(monkeypatch, peer="bob") != pair_word(monkeypatch, peer="cat")
+
+
+def test_a_peer_that_sends_our_own_bytes_back_is_refused(monkeypatch):
+    """The key would be of our bytes alone, and known to whoever knows them."""
+    with pytest.raises(DisagreementError, match="sent our own random bytes back"):
+        session_module._pair_generators(Wire("ann", "bob", None), b"j" * 32)
 
 
 def test_generators_are_fresh_in_every_session():

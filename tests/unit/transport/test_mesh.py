@@ -5,6 +5,7 @@ import ssl
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from tacit.errors import (
 )
 from tacit.transport import Credentials, Meter, Patience, Peer, fingerprint, frame_bytes, listen
 from tacit.transport import mesh as make_mesh
+from tacit.transport.hello import exchange_certificates, recv_hello, send_hello
+from tacit.transport.tls import secure
 
 PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=0.2, stall_s=200)
 END_S = 200
@@ -165,6 +168,81 @@ def test_links_are_tls_1_3(pool, listener, keys):
     lanes = bob["ann"]._outlet._sink._sock, bob["ann"]._intake._source._sock
     assert [lane.version() for lane in lanes] == ["TLSv1.3", "TLSv1.3"]
     close_all(ann, bob)
+
+
+@pytest.mark.parametrize("is_dialer", [True, False])
+def test_a_peer_that_speaks_tls_1_2_and_nothing_later_is_refused(pool, listener, keys, is_dialer):
+    """It has the right key and takes every cipher; only the version is too old."""
+    ours = socket.create_connection(listener.getsockname())
+    theirs, _ = listener.accept()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_dialer else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(keys["bob"].certificate_file, keys["bob"].key_file)
+
+    def speak() -> None:
+        with theirs, contextlib.suppress(OSError):
+            context.wrap_socket(theirs, server_side=is_dialer).close()
+
+    speaking = pool.submit(speak)
+    with ours, pytest.raises(ssl.SSLError, match=r"(?i)protocol"):
+        secure(
+            ours,
+            keys["bob"].certificate(),
+            keys["ann"],
+            is_dialer=is_dialer,
+            deadline=time.monotonic() + END_S,
+        )
+    speaking.result(END_S)
+
+
+def almost(pin: str) -> str:
+    """Return a fingerprint that differs in its last digit alone."""
+    return pin[:-1] + ("0" if pin[-1] != "0" else "1")
+
+
+def test_a_key_whose_fingerprint_begins_like_the_pinned_one_is_another_key(
+    pool, listener, keys, caplog, clock
+):
+    ann, bob = start_pair(pool, listener, keys, bob_pins=almost(print_of(keys["ann"])))
+    for end, party in ((bob, "ann"), (ann, "bob")):
+        with pytest.raises(HandshakeError) as caught:
+            end.result(END_S)
+        assert caught.value.party == party
+    peers = {"bob": Peer(None, almost(print_of(keys["bob"])))}
+    ann = pool.submit(mesh, "ann", peers, keys["ann"], listener)
+    with pytest.raises(HandshakeError, match="but 'ann' pins"):
+        mesh("bob", to_ann(listener, keys), keys["bob"])
+    wait_for_note(caplog, "called itself 'bob'")
+    clock.advance(100)
+    with pytest.raises(LinkTimeout):
+        ann.result(END_S)
+
+
+@pytest.mark.parametrize("spoilt", ["sender", "link_id", "lane"])
+def test_an_answer_to_another_hello_is_no_answer(pool, listener, keys, spoilt):
+    """The listener has the right key, and answers as it would answer somebody else."""
+    other = {"sender": "cat", "link_id": bytes(16), "lane": 1}[spoilt]
+
+    def answer() -> None:
+        sock, _ = listener.accept()
+        with sock:
+            deadline = time.monotonic() + END_S
+            theirs = exchange_certificates(sock, keys["ann"].certificate(), deadline=deadline)
+            tls = secure(sock, theirs, keys["ann"], is_dialer=False, deadline=deadline)
+            with tls:
+                hello = recv_hello(tls, deadline=deadline)
+                right = replace(hello, sender="ann", receiver=hello.sender)
+                send_hello(tls, replace(right, **{spoilt: other}))
+                with contextlib.suppress(OSError):
+                    tls.recv(1)
+
+    answering = pool.submit(answer)
+    patience = replace(PATIENCE, connect_s=20)
+    with pytest.raises(HandshakeError, match="meant for another hello"):
+        mesh("bob", to_ann(listener, keys), keys["bob"], patience=patience)
+    answering.result(END_S)
 
 
 def test_a_wrong_key_of_the_dialler_is_told_on_both_ends(

@@ -25,7 +25,7 @@ from tacit.transport import (
     listen,
     mesh,
 )
-from tacit.transport.dial import Hello, _dial_lane
+from tacit.transport.dial import Hello, Lane, _dial_lane
 from tacit.transport.head import DATA, HEADER, make_head
 from tacit.transport.hello import GreetingError, exchange_certificates
 from tacit.transport.tls import secure
@@ -250,3 +250,24 @@ def settled(look):
 
 def threads_of_clients():
     return sum(one.name.startswith("tacit-client-") for one in threading.enumerate())
+
+
+def test_a_client_that_comes_again_and_again_at_once_has_four_links_in_the_making(tmp_path):
+    """Each holds a thread while the one before it ends; others come in as ever."""
+    identity = make_identity("server", tmp_path)
+    with listen("127.0.0.1", 0) as listener, socket.socket() as unused:
+        acceptor = Acceptor(
+            "server",
+            {},
+            credentials=Credentials(identity.certificate_file, identity.key_file),
+            listener=listener,
+            patience=PATIENCE,
+            limits=LIMITS,
+        )
+        lanes = {name: Lane(name, 0, bytes(16), unused) for name in (EVE, ANN)}
+        with ExitStack() as stack:
+            comes = [stack.enter_context(acceptor._arrival(lanes[EVE])) for _ in range(6)]
+            assert comes == [True] * 4 + [False] * 2
+            assert stack.enter_context(acceptor._arrival(lanes[ANN]))
+        with acceptor._arrival(lanes[EVE]) as is_welcome:
+            assert is_welcome

@@ -48,6 +48,43 @@ def test_answers_are_those_of_the_model_in_the_clear(
 
 
 @pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
+def test_both_answers_together_say_no_more_than_their_sum(
+    make_service_task, serving, rows, protocol, monkeypatch
+):
+    """Shares hang on what parties hold: a mask that is fresh in each batch goes on top."""
+    shares, answers = {}, {}
+    run, answer = PredictionServer._run, RequestQueue.answer
+
+    def noting_run(self, padded, program, kept):
+        share = run(self, padded, program, kept)
+        if padded == 8:  # a batch, not the weights
+            shares.setdefault(self._session.me, []).append(share.words.clone())
+        return share
+
+    def noting_answer(self, ticket, words):
+        name = next(one for one, server in service.servers.items() if server.queue is self)
+        answers.setdefault(name, []).append(words.clone())
+        return answer(self, ticket, words)
+
+    monkeypatch.setattr(PredictionServer, "_run", noting_run)
+    monkeypatch.setattr(RequestQueue, "answer", noting_answer)
+    task = make_service_task(protocol=protocol, sizes=(8,))
+    with serving(task) as service:
+        client = service.client("client-0")
+        for _ in range(2):
+            client.ask(rows[:8])
+    first, second = (
+        [told - share for told, share in zip(answers[name], shares[name], strict=True)]
+        for name in ROLES.computing
+    )
+    for mask, other in zip(first, second, strict=True):
+        assert torch.equal(mask, -other)  # the sum stays what it was
+        assert len(set(mask.flatten().tolist())) == mask.numel()
+        assert int(mask.abs().max()) > 1 << 58
+    assert not torch.equal(*first)
+
+
+@pytest.mark.parametrize("protocol", ["sealed", "permuted3"])
 def test_who_asked_how_often_is_in_the_ledgers_as_it_was_foreseen(
     make_service_task, serving, rows, protocol
 ):

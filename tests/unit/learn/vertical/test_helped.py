@@ -1,11 +1,13 @@
 """Matching by a helper: exact, fuzzy, and hidden from the owners."""
 
 from collections import Counter
+from contextlib import suppress
 
 import numpy as np
 import pytest
+import torch
 
-from tacit.crypto.tags import make_filters, make_tags, match_filters
+from tacit.crypto.tags import FILTER_BYTES, TAG_BYTES, make_filters, make_tags, match_filters
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.learn.vertical.helped import align_by_helper, declare_helped
 from tacit.mpc import merge_costs, without_setup
@@ -47,6 +49,57 @@ def test_a_helper_finds_common_ids_in_one_order_and_sends_what_is_declared():
     )
     metered = merge_costs({name: end[2] for name, end in ends.items()})
     assert tally.cost() == without_setup(metered)
+
+
+@pytest.mark.parametrize("kind", ["helper", "fuzzy", "hidden"])
+def test_the_helper_cannot_tell_from_the_order_of_tags_which_rows_of_a_file_they_are(kind):
+    """Where ids in a file are sorted, or files alike, an order would say more than the tags do."""
+    ids = {name: [f"{name} {n:03}" for n in range(60)] for name in ("alice", "bob")}
+    names, sent = (*ids, "helper"), {}
+
+    def party(session):
+        if session.me == "helper":
+            for owner in ids:
+                size = TAG_BYTES if kind == "helper" else FILTER_BYTES
+                tags = session.recv(owner, "tags", (60, size), dtype=torch.uint8)
+                sent[owner] = [row.tobytes() for row in tags.numpy()]
+                session.send(owner, "places", torch.full((60,), -1))
+            return
+        told = Noting(session)
+        with suppress(DataError):  # nothing in common, says the helper
+            align_by_helper(told, tuple(ids), "helper", counts, ids[session.me], kind=kind)
+        keys[session.me] = told.key
+
+    counts, keys = dict.fromkeys(ids, 60), {}
+    meeting = Meeting(parties=names, job_digest=b"h" * 32)
+    run_threads(dict.fromkeys(names, party), meeting)
+    make = make_tags if kind == "helper" else make_filters
+    for owner, mine in ids.items():
+        in_file = [row.tobytes() for row in make(mine, keys[owner])]
+        assert sorted(sent[owner]) == sorted(in_file)
+        stayed = sum(a == b for a, b in zip(sent[owner], in_file, strict=True))
+        assert stayed < 12  # a random order leaves 12 of 60 in place with 2^-29
+
+
+class Noting:
+    """A session that notes the key that the owners share."""
+
+    def __init__(self, session):
+        self._session, self.key = session, b""
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
+
+    def send(self, to, tag, values, **how):
+        if tag == "tag key":
+            self.key = values.numpy().tobytes()
+        self._session.send(to, tag, values, **how)
+
+    def recv(self, sender, tag, shape, **how):
+        values = self._session.recv(sender, tag, shape, **how)
+        if tag == "tag key":
+            self.key = values.numpy().tobytes()
+        return values
 
 
 def test_like_names_match_and_others_do_not():

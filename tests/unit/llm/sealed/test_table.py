@@ -1,6 +1,7 @@
 """Passes that are dealt ahead, dropped, and planned once for many lengths."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -108,6 +109,44 @@ def test_a_party_that_knows_of_another_order_does_not_go_on(monkeypatch):
     monkeypatch.setattr(table.Table, "_begin", greedy)
     with pytest.raises(DisagreementError, match="another plan"):
         chat(lambda client: say(client, SealedMemory(), PROMPT, 2))
+
+
+@pytest.mark.parametrize("who", ["owner", "user", "dealer"])
+@pytest.mark.parametrize("what", ["number", "plan"])
+def test_a_party_with_another_number_or_plan_of_a_pass_does_not_go_on(monkeypatch, who, what):
+    """Numbers label all masks: who has another one would open what others have masked."""
+    original = table.Table._agree
+
+    def other(self, step, run):
+        if self.session.me == who:
+            changed = {
+                "number": lambda: {"number": run.number + 1},
+                "plan": lambda: {"plan": replace(run.plan, frac_bits=run.plan.frac_bits + 1)},
+            }
+            run = replace(run, **changed[what]())
+        original(self, step, run)
+
+    monkeypatch.setattr(table.Table, "_agree", other)
+    with pytest.raises(DisagreementError, match="another plan"):
+        chat(lambda client: say(client, SealedMemory(), PROMPT, 1))
+
+
+def test_a_party_with_another_number_of_the_pass_that_is_ordered_does_not_go_on(monkeypatch):
+    """The pass is dealt for as soon as it is ordered: it is agreed on before."""
+    original, went_on = table.Table._agree, []
+
+    def other(self, step, run):
+        if self.session.me == "dealer" and self._ordered is not None:
+            self._ordered = replace(self._ordered, number=self._ordered.number + 1)
+            original(self, step, run)
+            went_on.append(step)
+        else:
+            original(self, step, run)
+
+    monkeypatch.setattr(table.Table, "_agree", other)
+    with pytest.raises(DisagreementError, match="another plan"):
+        chat(lambda client: say(client, SealedMemory(), PROMPT, 4))
+    assert went_on == []
 
 
 def test_no_number_of_a_pass_is_used_twice(monkeypatch):
