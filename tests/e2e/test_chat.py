@@ -95,7 +95,7 @@ def test_a_private_chat_says_what_the_plain_one_says_and_what_was_learned(tmp_pa
     assert "tokens/s" in speed
     assert first.startswith("first token: ")
     assert "round trips" in after
-    assert [line.split(" learned: ")[0] for line in learned] == ["user", "owner", "dealer"]
+    assert [line.split(" learned: ")[0] for line in learned] == ["user", "dealer", "owner"]
     assert "how many tokens" in learned[1]
     assert list(tmp_path.iterdir()) == []
 

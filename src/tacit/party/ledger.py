@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tacit.result import Leak
+from tacit.result import Leak, LeakKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,10 +17,10 @@ class Fact:
     Attributes:
         tag: names the message.
         count: numbers in it.
-        what: they say, with ``{owner}`` for who tells them; nothing for public coins, and for what
-            is written down with the first use of it.
+        what: they say, with ``{owner}`` for who tells them; nothing for public coins.
         why: they are told.
         elements: how many things they say, where a message is filled up with zeros.
+        kind: of an entry: a fact of a secret model can be more than a size.
     """
 
     tag: str
@@ -28,13 +28,14 @@ class Fact:
     what: str
     why: str = "needed to plan the computation"
     elements: int | None = None
+    kind: LeakKind = "size"
 
     def leaks(self, owner: str, parties: Iterable[str]) -> tuple[Leak, ...]:
         """List what these parties learn when the owner, who may be among them, tells it."""
         elements = self.count if self.elements is None else self.elements
         what = self.what.replace("{owner}", owner)
         return tuple(
-            Leak(to=party, what=what, why=self.why, kind="size", elements=elements)
+            Leak(to=party, what=what, why=self.why, kind=self.kind, elements=elements)
             for party in parties
             if what and party != owner
         )

@@ -41,6 +41,7 @@ from tacit.llm.sealed import (
     serve_sealed_dealer,
     serve_sealed_owner,
 )
+from tacit.llm.sealed.forecast import foresee as foresee_chat
 from tacit.party import Meeting, Usage, run_threads
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
@@ -369,6 +370,7 @@ def test_sealed_passes_cost_what_was_planned(plan_chat):
         client = SealedClient(session, LLAMA, reveal="token")
         say(client, SealedMemory(), [5, 6, 7], 2)
         client.leave()
+        return session.ledger.entries()
 
     programs = {
         "owner": lambda session: (serve_sealed_owner(session, vault), session.cost())[1],
@@ -381,6 +383,7 @@ def test_sealed_passes_cost_what_was_planned(plan_chat):
         Pass(conversation=0, past=3, rows=1, prompt=0, is_scored=True),
     ]
     plans = plan_passes(vault, passes)
+    assert set(seen["user"]) == set(foresee_chat(vault, passes, plans))
 
     def size(costs, sender, receiver, phase):
         entries = [one for cost in costs for one in cost.traffic]
@@ -400,3 +403,5 @@ def test_sealed_passes_cost_what_was_planned(plan_chat):
     dealt = size([plans[1].cost], "dealer", "user", "offline")
     assert f"offline {dealt:,} B from the dealer\n" in out
     assert "Dealt ahead (tacit deal --prompt 3 --tokens 64): a file of " in out
+    assert "user, dealer: how large weights and values can be, as powers of two" in out
+    assert "user, dealer: the architecture of the model" in out

@@ -4,6 +4,7 @@ from tacit.cli.commands.models import find_model
 from tacit.cli.jobs.kind import Network
 from tacit.cli.jobs.outlook import Asked, Outlook
 from tacit.llm import ChatProtocol, LanguageModel, open_checkpoint
+from tacit.llm.backend.announce import ARCHITECTURE
 from tacit.llm.backend.chat_file import ROLES, ChatFile
 from tacit.llm.backend.protocol import choose_protocol
 from tacit.llm.model import store
@@ -19,6 +20,8 @@ from tacit.llm.permuted import (
 )
 from tacit.llm.permuted import Network as Link
 from tacit.llm.permuted.blueprint import Blueprint
+from tacit.llm.permuted.claims import stolen_leak
+from tacit.llm.permuted.setup import PRECISION
 from tacit.llm.sealed import (
     Pass,
     Schedule,
@@ -26,6 +29,7 @@ from tacit.llm.sealed import (
     open_sealed_vault,
     plan_passes,
 )
+from tacit.llm.sealed.forecast import foresee
 from tacit.mpc.cost import cost_in_a_row
 from tacit.result import Cost, Leak
 
@@ -60,7 +64,8 @@ def forecast_chat(
         protocol.check_memory(checkpoint, store.free_memory_bytes(), "owner")
         loaded = checkpoint.read()
         if protocol.is_sealed:
-            lines += _sealed(loaded, past)
+            found, seen = _sealed(loaded, past)
+            lines += found
         else:
             link = Link() if network is None else Link(rtt_ms=network[0], mbit_per_s=network[1])
             found, seen = _permuted(job, protocol, loaded, past, link)
@@ -68,7 +73,7 @@ def forecast_chat(
     return Outlook(
         about=protocol.name,
         lines=tuple(lines),
-        leaks=seen,
+        leaks=(*ARCHITECTURE.leaks(Seats().owner, ROLES), *seen),
         claims=protocol.claims(checkpoint.architecture),
     )
 
@@ -103,10 +108,12 @@ def _permuted(
         "user",
         "The masked weights, which travel once, are not in these figures.",
     ]
-    return lines, leaks(plan, block, 0, Seats())
+    seats, a = Seats(), model.architecture
+    told = PRECISION.leaks(seats.owner, ROLES)
+    return lines, (*told, *leaks(plan, block, 0, seats), stolen_leak(a, seats))
 
 
-def _sealed(model: LanguageModel, past: int) -> list[str]:
+def _sealed(model: LanguageModel, past: int) -> tuple[list[str], tuple[Leak, ...]]:
     vault = open_sealed_vault(model)
     if model.architecture.family == "chatglm":  # which reads a prompt at once
         first = Pass(conversation=0, past=0, rows=past, prompt=0, is_scored=True)
@@ -118,12 +125,13 @@ def _sealed(model: LanguageModel, past: int) -> list[str]:
             f"Dealt ahead (tacit deal --prompt {many.prompt} --tokens {many.tokens}): a file of "
             f"{forecast_file(vault, many):,} B at the user, below 1 kB at the owner"
         ]
-    *prompt, token = plan_passes(vault, passes)
-    return [
+    *prompt, token = plans = plan_passes(vault, passes)
+    lines = [
         f"The prompt, and the weights under masks: {_volume(cost_in_a_row(prompt))}",
         f"A token: {_volume(token.cost)}",
         *ahead,
     ]
+    return lines, foresee(vault, passes, plans)
 
 
 def _volume(cost: Cost) -> str:

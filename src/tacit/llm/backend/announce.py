@@ -10,9 +10,15 @@ from tacit.errors import ConfigError, FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.party import Fact, Session
 
-_LARGEST_BYTES = 4096
+_LARGESTARCHITECTURE = 4096
 _TAG = "setup/architecture"
-_BYTES = Fact(tag="architecture bytes", count=1, what="")
+ARCHITECTURE = Fact(
+    tag="architecture bytes",
+    count=1,
+    what="the architecture of the model",
+    why="all must compute the same",
+    elements=len(fields(Architecture)),
+)
 
 
 def announce(session: Session, architecture: Architecture) -> None:
@@ -21,7 +27,7 @@ def announce(session: Session, architecture: Architecture) -> None:
     Cost: two messages to each of the others, below 1 kB.
     """
     text = json.dumps(asdict(architecture)).encode()
-    session.publish(_BYTES, (len(text),))
+    session.publish(ARCHITECTURE, (len(text),))
     for peer in session.peers:
         words = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         session.send(peer, _TAG, words, phase="setup")
@@ -33,8 +39,8 @@ def hear(session: Session, owner: str) -> Architecture:
     Raises:
         FrameError: what came is not an architecture.
     """
-    (size,) = session.learn(owner, _BYTES)
-    if not 0 < size <= _LARGEST_BYTES:
+    (size,) = session.learn(owner, ARCHITECTURE)
+    if not 0 < size <= _LARGESTARCHITECTURE:
         raise FrameError(owner, f"announces an architecture of {size} bytes")
     text = bytes(session.recv(owner, _TAG, (size,), dtype=torch.uint8).tolist())
     try:

@@ -8,15 +8,15 @@ from tacit.result import Leak, Phase
 
 
 class Mark:
-    """The meter and the ledger of a session at one moment."""
+    """The meter and the ledger of a session at one moment; ``known`` stands for the ledger."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, known: tuple[Leak, ...] | None = None) -> None:
         traffic = session.meter.traffic() + session.meter.arrivals()
         self._bytes: dict[Phase, int] = {"setup": 0, "offline": 0, "online": 0}
         for one in traffic:
             self._bytes[one.phase] += one.payload_bytes
         self._rounds = session.meter.rounds("online")
-        self._leaks = session.ledger.entries()
+        self._leaks = session.ledger.entries() if known is None else known
 
     def since(self, before: "Mark") -> Spent:
         """Return what happened between another mark and this one."""

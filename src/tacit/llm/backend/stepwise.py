@@ -87,7 +87,8 @@ class StepwiseBackend(Generic[M]):
         self._begin = begin
         self._on_wait = on_wait
         self._memories = list(memories)  # the one used last is last
-        self._mark = Mark(client.session)
+        # What was told before the first text is shown with it.
+        self._mark = Mark(client.session, known=())
 
     @property
     def architecture(self) -> Architecture:

@@ -100,8 +100,13 @@ def name_of(name: str) -> str:
 
 
 def _fact(names: Sequence[object]) -> Fact:
-    # What a chat shows is written down with its first text: see `FloatingTalk`.
-    return Fact(tag="floating sizes", count=len(names), what="")
+    return Fact(
+        tag="floating sizes",
+        count=len(names),
+        what="how large weights and values usually are, as powers of two",
+        why="noise is measured by it",
+        kind="protocol",
+    )
 
 
 def publish(session: Session, sizes: Mapping[str, float]) -> None:

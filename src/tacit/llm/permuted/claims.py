@@ -40,19 +40,9 @@ def claims(a: Architecture) -> tuple[Claim, ...]:
     )
 
 
-def told_leaks(a: Architecture, seats: Seats) -> tuple[Leak, ...]:
-    """List what a user has from the first text on, and what the owner tells of its model before."""
-    told = tuple(
-        Leak(
-            to=peer,
-            what="how far the values of the model go, as six powers of two",
-            why="both sides must know how many bits a value needs",
-            kind="protocol",
-            elements=6,
-        )
-        for peer in (seats.user, seats.dealer)
-    )
-    stolen = Leak(
+def stolen_leak(a: Architecture, seats: Seats) -> Leak:
+    """Return what a user has from the first text on."""
+    return Leak(
         to=seats.user,
         what="no guarantee for the weights: a user who cheats can compute all of them from about "
         f"{rows_to_steal(a):,} tokens",
@@ -60,4 +50,3 @@ def told_leaks(a: Architecture, seats: Seats) -> tuple[Leak, ...]:
         kind="protocol",
         elements=sum(one.shape[0] * one.shape[1] for one in matrices(a)),
     )
-    return *told, stolen

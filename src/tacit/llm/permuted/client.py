@@ -18,7 +18,7 @@ from tacit.errors import ConfigError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.batch import Batch, Form
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.claims import told_leaks
+from tacit.llm.permuted.claims import stolen_leak
 from tacit.llm.permuted.crew import step_back
 from tacit.llm.permuted.forecast import Network
 from tacit.llm.permuted.geometry import KvCache
@@ -140,10 +140,11 @@ class Client:
         return index, memory
 
     def record(self, seen: tuple[Leak, ...]) -> None:
-        """Write down what a pass showed, and once what was told before the first one."""
-        told = () if self._is_noted else told_leaks(self.plan.architecture, self.seats)
+        """Write down what a pass showed, and once what a user has from the first one on."""
+        self.session.ledger.record(*seen)
+        if not self._is_noted:
+            self.session.ledger.record(stolen_leak(self.plan.architecture, self.seats))
         self._is_noted = True
-        self.session.ledger.record(*seen, *told)
 
     def close(self) -> None:
         """Leave, when all conversations are closed."""

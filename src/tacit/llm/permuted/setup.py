@@ -29,8 +29,14 @@ from tacit.party import Fact, Session
 from tacit.ring import KEY_BYTES, Prg, panel_rows
 
 _DIGEST_BYTES = 32
-_TOLD = Fact(tag="precision", count=len(fields(Precision)), what="")
-"""Written down with the first text: see `told_leaks`."""
+PRECISION = Fact(
+    tag="precision",
+    count=len(fields(Precision)),
+    what="how far the values of the model go, as six powers of two",
+    why="both sides must know how many bits a value needs",
+    elements=6,
+    kind="protocol",
+)
 _PART_BYTES = 32 << 20
 """Of a matrix, in one message."""
 KEPT_BYTES = 1 << 30
@@ -206,7 +212,7 @@ class MaskedWeights:
 
 def publish_precision(session: Session, precision: Precision) -> None:
     """Tell everyone how many bits values have, as the owner. Cost: 104 bytes to each, once."""
-    session.publish(_TOLD, astuple(precision))
+    session.publish(PRECISION, astuple(precision))
 
 
 def learn_precision(session: Session, owner: str) -> Precision:
@@ -216,7 +222,7 @@ def learn_precision(session: Session, owner: str) -> Precision:
         FrameError: no words could be laid out like that.
     """
     names = [field.name for field in fields(Precision)]
-    bits = session.learn(owner, _TOLD)
+    bits = session.learn(owner, PRECISION)
     try:
         return Precision(**dict(zip(names, bits, strict=True)))
     except ConfigError as error:

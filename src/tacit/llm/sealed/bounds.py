@@ -142,20 +142,29 @@ def mixed_bits(stream: int, keys: int) -> tuple[int, int]:
     return (FRAC_BITS, FRAC_BITS) if is_long else (average, inverse)
 
 
-def _fact(a: Architecture) -> Fact:
-    # What a chat shows is written down with its first text.
-    return Fact(tag="sealed bounds", count=len(names(a)), what="")
+WHY = "both sides must know how many bits a value needs"
+
+
+def bounds_fact(a: Architecture) -> Fact:
+    """Return what the owner of a model tells of its sizes."""
+    return Fact(
+        tag="sealed bounds",
+        count=len(names(a)),
+        what="how large weights and values can be, as powers of two",
+        why=WHY,
+        kind="protocol",
+    )
 
 
 def publish(session: Session, a: Architecture, bounds: Mapping[str, float]) -> None:
     """Tell everyone the bounds. Cost: 8 bytes for each, once per session."""
-    session.publish(_fact(a), tuple(round(math.log2(bounds[name])) for name in names(a)))
+    session.publish(bounds_fact(a), tuple(round(math.log2(bounds[name])) for name in names(a)))
 
 
 def learn(session: Session, owner: str, a: Architecture) -> dict[str, float]:
     """Receive the owner's bounds."""
     wanted = names(a)
-    powers = session.learn(owner, _fact(a))
+    powers = session.learn(owner, bounds_fact(a))
     if not all(abs(power) <= _FURTHEST for power in powers):
         raise FrameError(owner, f"publishes bounds beyond 2^{_FURTHEST}")
     return {name: 2.0**power for name, power in zip(wanted, powers, strict=True)}

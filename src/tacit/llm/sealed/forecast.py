@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tacit.llm.permuted.seats import Seats
+from tacit.llm.sealed.bounds import bounds_fact
 from tacit.llm.sealed.dealing import file_bytes, file_facts, plan_schedule
 from tacit.llm.sealed.parties import SealedVault
 from tacit.llm.sealed.passes import Pass
-from tacit.llm.sealed.program import Passing
+from tacit.llm.sealed.program import Passing, Reveal
 from tacit.llm.sealed.schedule import Schedule
-from tacit.llm.sealed.table import plan_pass
+from tacit.llm.sealed.table import GAIN, plan_pass
+from tacit.llm.sealed.talk import leaks_of_pass
 from tacit.mpc import OpeningCache, Plan
+from tacit.party import merge
+from tacit.result import Leak
 
 
 def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
@@ -25,6 +29,23 @@ def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
         cache.keep(number, plan.kept_openings, {}, {})
         plans.append(plan)
     return tuple(plans)
+
+
+def foresee(
+    vault: SealedVault, passes: Sequence[Pass], plans: Sequence[Plan], *, reveal: Reveal = "token"
+) -> tuple[Leak, ...]:
+    """List what a session with these passes, as `plan_passes` plans them, tells everyone."""
+    seats = Seats()
+    parties = (seats.owner, seats.user, seats.dealer)
+    told = bounds_fact(vault.architecture).leaks(seats.owner, parties)
+    told += GAIN.leaks(seats.owner, parties)
+    return merge(
+        (
+            *told,
+            *(leak for step in passes for leak in leaks_of_pass(step, reveal, seats, parties)),
+            *(leak for plan in plans for leak in plan.leaks),
+        )
+    )
 
 
 def forecast_file(vault: SealedVault, schedule: Schedule) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.sealed.bounds import FRAC_BITS, learn, publish
+from tacit.llm.sealed.bounds import FRAC_BITS, WHY, learn, publish
 from tacit.llm.sealed.passes import PASS_WORDS, ROOM, Pass, read_pass, row_bytes
 from tacit.llm.sealed.program import Outcome, Passing, Reveal
 from tacit.llm.sealed.recorded import RecordedPasses
@@ -252,7 +252,13 @@ def plan_pass(
     )
 
 
-_GAIN = Fact(tag="sealed gain", count=1, what="")
+GAIN = Fact(
+    tag="sealed gain",
+    count=1,
+    what="by which power of two streams are enlarged",
+    why=WHY,
+    kind="protocol",
+)
 
 
 def sit_down(
@@ -278,11 +284,11 @@ def sit_down(
     session.agree("model", hashlib.sha256(text.encode()).digest())
     if known is None:
         bounds: Mapping[str, float] = learn(session, seats.owner, architecture)
-        (gain,) = session.learn(seats.owner, _GAIN)
+        (gain,) = session.learn(seats.owner, GAIN)
     else:
         bounds, gain = known
         publish(session, architecture, bounds)
-        session.publish(_GAIN, (gain,))
+        session.publish(GAIN, (gain,))
     passing = Passing(
         architecture=architecture,
         bounds=bounds,

@@ -12,7 +12,6 @@ from tacit.llm.backend.sampling import Place, Sampling, chooser, generator
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.parts import Between, no_word
 from tacit.llm.permuted.seats import Seats
-from tacit.llm.sealed.bounds import names
 from tacit.llm.sealed.dealing import fetch_material
 from tacit.llm.sealed.dealt import DealtTable, meet_owner
 from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
@@ -81,7 +80,6 @@ class SealedClient:
         if material is not None:
             self._dealt = meet_owner(self._table, material, device=device)
             self._reading = Reading(self._dealt.schedule)
-        self._is_new = True
         self.saturated = 0
         """Rows of attention so far with scores beyond 40, which count as 48 at most."""
 
@@ -106,7 +104,6 @@ class SealedClient:
         if self.reveal != "scores":
             check_wish(sampling, self.reveal)
         self._check(memory, ids, limit)
-        self._note_bounds()
         choose = self._chooser(sampling)
         fresh = list(ids)
         for left in reversed(range(limit)):
@@ -126,7 +123,6 @@ class SealedClient:
         forecast: Callable[[int, int], None] = lambda size, passes: None,
     ) -> int:
         """Have a session that comes later dealt for; see `tacit.llm.sealed.dealing`."""
-        self._note_bounds()
         return fetch_material(self._table, schedule, path, forecast=forecast)
 
     def leave(self) -> None:
@@ -247,49 +243,37 @@ class SealedClient:
         if bad := [one for one in ids if not 0 <= one < a.vocab]:
             raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {bad[0]}")
 
-    def _note_bounds(self) -> None:
-        """Write down what was shown before the first text."""
-        if not self._is_new:
-            return
-        self._is_new = False
-        for peer in (self.seats.user, *self._others({self.seats.dealer})):
-            self.session.ledger.record(
-                Leak(
-                    to=peer,
-                    what="how large weights and values can be, as powers of two",
-                    why="both sides must know how many bits a value needs",
-                    kind="protocol",
-                    elements=len(names(self.architecture)) + 1,  # by how much streams are enlarged
-                )
-            )
-
     def _note_sizes(self, step: Pass) -> None:
         """Write down what a pass tells: a pass that breaks has told its sizes all the same."""
-        if step.is_scored and self.reveal == "token":
-            self.session.ledger.record(
-                Leak(
-                    to=self.seats.user,
-                    what="how two scores that it chooses compare, if it hands in noise or slopes "
-                    "for that: each token can be such an answer",
-                    why="noise and slopes are the user's own",
-                    kind="protocol",
-                    elements=1,
-                )
-            )
-        for peer in self._others({self.seats.owner, self.seats.dealer}):
-            self.session.ledger.record(
-                Leak(
-                    to=peer,
-                    what="how many tokens are read, taken back and written, and when",
-                    why="sizes are not hidden",
-                    kind="size",
-                    elements=step.rows - step.pads,
-                )
-            )
+        self.session.ledger.record(
+            *leaks_of_pass(step, self.reveal, self.seats, self.session.peers)
+        )
 
-    def _others(self, wanted: set[str]) -> list[str]:
-        """Return which of these are in the session: a dealer that dealt before is not."""
-        return [peer for peer in self.session.peers if peer in wanted]
+
+def leaks_of_pass(
+    step: Pass, reveal: Reveal, seats: Seats, parties: Sequence[str]
+) -> tuple[Leak, ...]:
+    """List what a pass tells beside what is opened; a dealer that dealt before is not there."""
+    chosen = Leak(
+        to=seats.user,
+        what="how two scores that it chooses compare, if it hands in noise or slopes for that: "
+        "each token can be such an answer",
+        why="noise and slopes are the user's own",
+        kind="protocol",
+        elements=1,
+    )
+    sizes = tuple(
+        Leak(
+            to=peer,
+            what="how many tokens are read, taken back and written, and when",
+            why="sizes are not hidden",
+            kind="size",
+            elements=step.rows - step.pads,
+        )
+        for peer in (seats.owner, seats.dealer)
+        if peer in parties
+    )
+    return (chosen, *sizes) if step.is_scored and reveal == "token" else sizes
 
 
 class _ByScores:

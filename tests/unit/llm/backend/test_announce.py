@@ -5,7 +5,7 @@ import pytest
 from llm_models import ARCHITECTURES, LLAMA
 from tacit.errors import ConfigError, FrameError
 from tacit.llm import announce, hear
-from tacit.llm.backend.announce import _BYTES, read_architecture
+from tacit.llm.backend.announce import ARCHITECTURE, read_architecture
 from tacit.party import Meeting, run_threads
 
 MEETING = Meeting(parties=("owner", "user", "dealer"), job_digest=bytes(32))
@@ -30,7 +30,7 @@ def test_everyone_hears_what_the_owner_announces(architecture):
 
 def test_an_endless_announcement_is_refused():
     with pytest.raises(FrameError, match=r"party 'owner' failed: announces .* of 5000000 bytes"):
-        run(lambda session: session.publish(_BYTES, (5_000_000,)))
+        run(lambda session: session.publish(ARCHITECTURE, (5_000_000,)))
 
 
 @pytest.mark.parametrize(

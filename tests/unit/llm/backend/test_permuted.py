@@ -107,7 +107,7 @@ def test_it_says_what_was_sent_and_who_learned_what():
     assert spent.payload_bytes > 0
     assert spent.round_trips > 2 * LLAMA.layers
     learned = {(leak.to, leak.kind) for leak in spent.leaks}
-    sizes = {("owner", "size"), ("dealer", "size")}
+    sizes = {("owner", "size"), ("dealer", "size"), ("user", "size")}  # and an architecture
     assert learned == {("user", "protocol"), ("dealer", "protocol")} | sizes
     told = [leak.to for leak in spent.leaks if "six powers of two" in leak.what]
     assert told == ["user", "dealer"]

@@ -16,7 +16,7 @@ from tacit.llm.permuted.fitting import fit_reach
 from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import wrap
 from tacit.llm.permuted.precision import WORD_BITS
-from tacit.llm.permuted.setup import _TOLD, learn_precision
+from tacit.llm.permuted.setup import PRECISION, learn_precision
 from tacit.party import run_threads
 
 IDS = [3, 7, 11, 5]
@@ -81,7 +81,7 @@ def test_an_announced_precision_that_cannot_be_is_refused(bits):
     with pytest.raises(FrameError, match="party 'owner' failed: announces a precision that cannot"):
         run_threads(
             {
-                "owner": lambda session: session.publish(_TOLD, bits),
+                "owner": lambda session: session.publish(PRECISION, bits),
                 "user": lambda session: learn_precision(session, "owner"),
                 "dealer": lambda session: learn_precision(session, "owner"),
             },
