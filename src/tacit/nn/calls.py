@@ -177,7 +177,15 @@ def _embedding(
     return layers.rows_of(run, weight, x, padding_idx)
 
 
-def _clamp(run: Running, x: Any, min: float, max: float) -> Any:
+def _clamp(run: Running, x: Any, min: float | None = None, max: float | None = None) -> Any:
+    if not all(isinstance(one, int | float | None) for one in (min, max)):
+        raise InputError("wanted bounds that are numbers, got a tensor")
+    if min is None:
+        return x if max is None else _neg(run, _clamp(run, _neg(run, x), min=-max))
+    if max is None:
+        return run.ops.shift(relu(run, run.ops.shift(x, -min)), min)
+    if min > max:
+        raise InputError(f"wanted a lower bound below the upper one, got {min} and {max}")
     return run.ops.clamp(x, min, max)
 
 
@@ -214,6 +222,8 @@ def _sum(run: Running, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 def _mean(run: Running, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     count = prod(run.ops.shape(x)[one] for one in _dims(run, x, dim))
+    if not count:
+        raise InputError(f"wanted numbers to take the mean of, got the shape {run.ops.shape(x)}")
     return run.ops.scale(_sum(run, x, dim, keepdim), 1 / count)
 
 

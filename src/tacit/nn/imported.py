@@ -193,7 +193,7 @@ def import_module(module: nn.Module) -> Imported:
     _check_inputs(graph)
     for node in graph.nodes:
         _check(node, layers)
-    follow(graph, layers, frozenset(_state(module)))
+    follow(graph, layers)
     weights, constants = _parameters(module, graph)
     trained = _trained(module, layers, weights)
     gains = gains_of(layers, fold_weights(layers, weights))
@@ -273,7 +273,7 @@ def _traced(module: nn.Module) -> fx.Graph:
         if state[name]._version != version:
             raise InputError(
                 f"the module changes {name!r}, its own, when it is called: its next answer would "
-                "be another; work on a copy (clone)"
+                "be another; compute a new tensor"
             )
     return graph
 

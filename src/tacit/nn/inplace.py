@@ -40,20 +40,20 @@ _VIEWS = frozenset(
     }
 )
 """Calls whose result may be the memory of what they are given."""
+_MADE = "_tensor_constant"  # so torch.fx calls a tensor that a call makes, and that is no attribute
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)  # in use they change nothing
 _VIEW_LAYERS = (nn.Identity, nn.Flatten, nn.Unflatten, *_DROPOUT)
 
 
-def follow(graph: fx.Graph, layers: Mapping[str, nn.Module], state: frozenset[str]) -> None:
+def follow(graph: fx.Graph, layers: Mapping[str, nn.Module]) -> None:
     """Make every change in place a value of its own.
 
     Args:
         graph: as it was traced; it is changed.
         layers: by name.
-        state: names of parameters and buffers.
 
     Raises:
-        InputError: a parameter or buffer is changed, or what may share memory is read later.
+        InputError: a tensor of the module's own is changed, or what may share memory is read later.
     """
     order = {node: at for at, node in enumerate(graph.nodes)}
     numbers = _numbers(graph)
@@ -69,10 +69,11 @@ def follow(graph: fx.Graph, layers: Mapping[str, nn.Module], state: frozenset[st
             memory[node] = memory[first]
         if not is_changing:
             continue
-        if memory[first] in state:
+        own = memory[first]
+        if isinstance(own, str) and not own.startswith(_MADE):
             raise InputError(
-                f"{place(node)} changes {memory[first]!r} in place, which is the model's own: its "
-                "next answer would be another; work on a copy (clone)"
+                f"{place(node)} changes {own!r} in place, which is the model's own: its next "
+                "answer would be another; compute a new tensor"
             )
         for other in order:
             shared = memory.get(other, str(other.target) if other.op == "get_attr" else None)

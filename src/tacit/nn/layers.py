@@ -181,7 +181,8 @@ def flatten(run: Running, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     shape = run.ops.shape(x)
     rank = max(len(shape), 1)  # a number becomes a row of one
     first, last = start_dim % rank, end_dim % rank
-    return run.ops.reshape(x, (*shape[:first], -1, *shape[last + 1 :]))
+    joined = prod(shape[first : last + 1])
+    return run.ops.reshape(x, (*shape[:first], joined, *shape[last + 1 :]))
 
 
 def unflatten_layer(run: Running, name: str, layer: Any, x: Any) -> Any:

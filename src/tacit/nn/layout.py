@@ -22,6 +22,8 @@ def reshape(run: Running, x: Any, *shape: Any) -> Any:
 
 def transpose(run: Running, x: Any, dim0: int, dim1: int) -> Any:
     """Swap two dimensions."""
+    if not run.ops.shape(x):
+        return x
     last, out = len(run.ops.shape(x)) - 1, run.ops.transpose(x, dim0, dim1)
     is_last = last in (dim0 % (last + 1), dim1 % (last + 1))
     return out if is_last else run.follows(out, x)

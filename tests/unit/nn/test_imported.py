@@ -171,7 +171,17 @@ FORMS = {
             f(lambda x: (x * x + 1).rsqrt()),
             f(lambda x: torch.reciprocal(x * x + 1)),
         ],
-        "clamp": [f(lambda x: torch.clamp(x, -0.5, 0.5)), f(lambda x: x.clamp(min=-1, max=0.5))],
+        "clamp": [
+            f(lambda x: torch.clamp(x, -0.5, 0.5)),
+            f(lambda x: x.clamp(min=-1, max=0.5)),
+            f(lambda x: x.clamp(min=0.25)),
+            f(lambda x: x.clamp(None, -0.25)),
+        ],
+        "of a number": [
+            f(lambda x: x.mean().sum(-1).mean(dim=0, keepdim=True).amax().flatten()),
+            f(lambda x: x.sum().transpose(0, -1).reshape(-1).unsqueeze(0)),
+            f(lambda x: x.sum([]).view(1, 1)),
+        ],
         "same": [f(lambda x: x.contiguous().float().detach().to(torch.float64))],
         "sum": [
             f(lambda x: torch.sum(x)[None]),
@@ -197,6 +207,7 @@ FORMS = {
         ],
         "squeeze": [
             f(lambda x: x.unsqueeze(1).squeeze()),
+            f(lambda x: x[None, :, None].squeeze((0, 2, 3))),
             f(lambda x: torch.squeeze(torch.unsqueeze(x, dim=0), dim=0)),
         ],
         "cat": [
@@ -422,6 +433,11 @@ def test_every_layer_and_every_function_has_a_form_here():
         (lambda x: F.max_pool2d(x, 2, return_indices=True)[0], ["not supported"]),
         (lambda x: F.avg_pool2d(x, 2, count_include_pad=False), ["count_include_pad", "False"]),
         (lambda x: F.softplus(x, beta=2), ["softplus", "beta must be 1.0, got 2"]),
+        (lambda x: F.layer_norm(x, x.shape[-2:]), ["layer_norm", "last dimension", "(6, 8)"]),
+        (lambda x: x.clamp(1, 0), ["clamp", "lower bound below", "got 1 and 0"]),
+        (lambda x: x.sum().argmax(0), ["argmax", "got a number"]),
+        (lambda x: x[:0].mean(), ["mean", "wanted numbers"]),
+        (lambda x: nn.ReLU()(x), ["cannot trace", "not installed as a submodule"]),
         (lambda x: F.layer_norm(x, (6, 8)), ["layer_norm", "last dimension", "(6, 8)"]),
         (lambda x: F.conv2d(x, torch.ones(4, 4, 2, 2), padding="same"), ["'same'", "numbers"]),
     ],

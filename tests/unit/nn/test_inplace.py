@@ -19,6 +19,7 @@ class Called(nn.Module):
         super().__init__()
         self.function, self.lin, self.relu = function, nn.Linear(4, 4), nn.ReLU(inplace=True)
         self.register_buffer("counter", torch.ones(4))
+        self.cache = torch.zeros(4, dtype=torch.float64)
 
     def forward(self, x):
         return self.function(self, self.lin(x))
@@ -101,6 +102,11 @@ def kept_weight(self, y):
     return y + self.lin.bias
 
 
+def kept_cache(self, y):
+    self.cache.add_(y[0])
+    return y + self.cache
+
+
 def assigned(_, y):
     y[:, 0] = 3
     return y
@@ -119,6 +125,7 @@ REFUSED = [
     (halves, "changes a tensor in place"),
     (kept_buffer, "'counter'"),
     (kept_weight, "lin.bias"),
+    (kept_cache, "'cache' in place, which is the model's own"),
     (assigned, "'setitem'"),
 ]
 
