@@ -7,7 +7,14 @@ from masking import Cast
 from tacit.errors import PartyError
 from tacit.learn.federated.contract import pack
 from tacit.learn.federated.secagg import Neighbourhood, SecAggClient, plan_secagg
-from tacit.learn.federated.secagg.messages import ATTESTED, ROSTER, SURVIVORS, to_bitmap
+from tacit.learn.federated.secagg.messages import (
+    ATTESTED,
+    ROSTER,
+    SURVIVORS,
+    attest_text,
+    read_roster,
+    to_bitmap,
+)
 from tacit.ring import Prg
 
 
@@ -121,12 +128,39 @@ def test_a_list_in_which_one_key_is_two_clients_is_refused(cast):
         cast.clients[0].share(pack(ROSTER, b"".join(adverts)))
 
 
-def test_a_changed_key_in_the_list_is_refused(cast):
+@pytest.mark.parametrize("at", [4, 36], ids=["to seal with", "to mask with"])
+def test_a_changed_key_in_the_list_is_refused(cast, at):
     messages = cast.stage("advertise", cast.server.invite())
     forged = bytearray(messages[1])
-    forged[9 + 4] ^= 1  # the sealing key of client 0
+    forged[9 + at] ^= 1  # of client 0
     with pytest.raises(PartyError, match="'client 0' failed: its signature"):
         cast.clients[1].share(bytes(forged))
+
+
+def test_a_client_under_the_number_of_another_is_refused(cast):
+    adverts = [one.advertise()[9:] for one in cast.clients[:5]]
+    adverts[4] = (5).to_bytes(4, "little") + adverts[4][4:]
+    with pytest.raises(PartyError, match="'client 5' failed: its signature"):
+        cast.clients[1].share(pack(ROSTER, b"".join(adverts)))
+
+
+def test_a_clients_own_tag_vouches_for_nobody_else(cast):
+    """Two clients have one key: what one of them made is not to come back as the other's."""
+    up_to(cast, "advertise", "share", "mask")
+    tags = cast.clients[0].attest(pack(SURVIVORS, to_bitmap(range(6), 6)))[9:]
+    others = cast.clients[0]._roster.holders(0)[1:]
+    back = b"".join(
+        i.to_bytes(4, "little") + tags[16 * at : 16 * at + 16] for at, i in enumerate(others)
+    )
+    with pytest.raises(PartyError, match="1 vouch for the same list of survivors"):
+        cast.clients[0].unmask(pack(ATTESTED, back))
+
+
+def test_what_a_client_vouches_for_names_the_list_of_clients_and_who_stayed(cast):
+    adverts = [one.advertise()[9:] for one in cast.clients]
+    whole, part = (read_roster(cast.plan, b"".join(some)) for some in (adverts[:5], adverts[1:]))
+    flags, fewer = to_bitmap(range(5), 5), to_bitmap(range(4), 5)
+    assert len({attest_text(one, seen) for one in (whole, part) for seen in (flags, fewer)}) == 4
 
 
 def test_a_replayed_or_changed_parcel_is_refused_and_its_sender_named(cast):
