@@ -25,6 +25,7 @@ _LOST = 1e-9
 """Added to norms: more than what is lost where squares of what comes back are 0 in float32."""
 _LEAST, _MOST = 2.0**-32, 2.0**16
 """Sizes of what goes in for which that holds; others are brought to 1 first."""
+_LEAST_FACTOR = 2.0**-100
 _AT_ONCE = 1 << 24  # numbers that a step of a norm may hold
 
 
@@ -249,6 +250,10 @@ def _some(a: Tensor, g: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def least_factor(norms: Tensor, clip: float) -> Tensor:
-    """Return the factors that bring every norm to at most `clip`; 0 for what is not finite."""
+    """Return the factors that bring every norm to at most `clip`.
+
+    0 for what is not finite, and where float32 would round the factor itself to few digits.
+    """
     factors = (clip * (1 - _LONG_BLOCK * 2.0**-24) / norms.clamp_min(1e-300)).clamp_max(1.0)
-    return torch.where(torch.isfinite(norms), factors, torch.zeros_like(factors))
+    is_kept = torch.isfinite(norms) & (factors > _LEAST_FACTOR)
+    return torch.where(is_kept, factors, torch.zeros_like(factors))

@@ -67,6 +67,18 @@ def test_a_record_of_any_size_in_any_layer_stays_within_the_clip():
         assert flat(found, ghost).norm() <= 10 ** (clip / 8)
 
 
+@pytest.mark.parametrize("clip", [1e-5, 1e-3, 1.0])
+@pytest.mark.parametrize("kind", ["dense", "table"])
+def test_a_gradient_as_large_as_numbers_go_is_no_more_than_the_clip(kind, clip):
+    """Its factor can be so small that float32 has few digits for it, which would be 1.04 clips."""
+    for size in torch.logspace(36, 38.3, 40).tolist():
+        model = nn.Linear(4, 2) if kind == "dense" else nn.Embedding(3, 4)
+        x = torch.full((1, 4), 0.3) if kind == "dense" else torch.tensor([[0, 0, 1]])
+        ghost = Ghost(model)
+        found = ghost.clipped_sum(model(x).flatten(1).sum(1) * size, clip)
+        assert flat(found, ghost).norm() <= clip
+
+
 def _wide(size):
     return nn.Linear(size, 2, bias=False), (1, 1, size)
 
