@@ -1,8 +1,10 @@
 """A result stands before what it was made from is thrown away: whatever fails, ε is paid once."""
 
 import errno
+import io
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -187,6 +189,35 @@ def test_run_discards_checkpoints_when_its_folder_is_on_the_disk(tmp_path, monke
     started.run()
     assert (tmp_path / "out" / folder.RESULT).exists()
     assert not started.state.parent.exists()
+
+
+@pytest.mark.parametrize("has_published", [True, False])
+def test_who_has_published_is_told_so_when_another_fails(
+    training, tmp_path, monkeypatch, has_published
+):
+    def sit(seat, reporter, publish):
+        if has_published:
+            publish(Part(result=None))
+        raise PartyError("south", "its disk is full")
+
+    def written(job, source, result, stage):
+        (stage / folder.RESULT).touch()
+
+    path, said = tmp_path / "job.toml", io.StringIO()
+    path.touch()
+    for name, stub in {
+        "load_job": lambda _: training,
+        "check_parties": lambda *_: None,
+        "own_seat": lambda *_, **__: nullcontext(),
+        "take_seat": sit,
+        "write_result": written,
+    }.items():
+        monkeypatch.setattr(member, name, stub)
+    console = Console(file=said, width=400)
+    with pytest.raises(PartyError, match="its disk is full"):
+        member.run_alone(path, "north", keys=tmp_path, out=None, at=None, console=console)
+    assert ("The result of 'north' is in" in said.getvalue()) == has_published
+    assert (tmp_path / "out-north").exists() == has_published
 
 
 def test_one_job_started_twice_is_refused_while_the_first_runs(tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from tacit.cli.launch.worker import hired, with_worker
 from tacit.cli.screen import Board, board, say
 from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_pinned
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, PartyError
 from tacit.party import (
     Enclave,
     Event,
@@ -43,6 +43,7 @@ from tacit.result import Claim, Result
 from tacit.transport import Meter, listen
 
 _QUIET_S = 0.05
+_AGAIN = "checkpoints are kept, so that all can start again and go on from the end."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,13 +95,23 @@ def run_alone(
         roles = {me: job.role(me)}
         record("start", job=job.job.name, kind=job.job.kind, parties=roles, out=str(target))
 
+        published: list[Path] = []
+
         def publish(part: Part) -> None:
             with folder.staged(target) as stage:
                 write_files(part.files, stage)
                 write_result(job, source, part.result, stage)
+            published.append(target)
 
         reporter = Reporter(lambda **event: _show(shown, me, event), quiet_s=0.0)
-        finished = take_seat(seat, reporter, publish)
+        try:
+            finished = take_seat(seat, reporter, publish)
+        except PartyError:
+            if published:
+                say(
+                    console, f"The result of {me!r} is in {target}. Another has none yet: " + _AGAIN
+                )
+            raise
         folder.discard(finished.checkpoints)
         shown.show(me, "done", 0, 0)
         record_party(me, {"event": "done"})
