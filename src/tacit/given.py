@@ -83,18 +83,29 @@ def numbers_of(given: object, *, whose: str = "the input") -> npt.NDArray[np.flo
     Raises:
         DataError: they are not numbers.
     """
-    wanted = f"{whose}: wanted rows of numbers"
     try:
         found = features_of(given)
     except DataError as error:
         raise DataError(f"{whose}: {error}") from error
     except (TypeError, ValueError) as error:
-        raise DataError(f"{wanted}, all of one shape: {error}") from error
+        raise DataError(f"{whose}: wanted rows of numbers, all of one shape: {error}") from error
+    return as_numbers(found if found.ndim else given, whose=whose)
+
+
+def as_numbers(found: Any, *, whose: str) -> npt.NDArray[np.float64]:
+    """Bring an array, of objects too, to double precision; what it lacks is NaN.
+
+    Raises:
+        DataError: it holds something else than numbers, or is no array.
+    """
+    wanted = f"{whose}: wanted rows of numbers"
+    if not isinstance(found, np.ndarray):
+        came = type(found).__name__
+        raise DataError(f"{wanted}, got {came}{_HINTS.get(came, '')}")
     if found.dtype.kind in "biuf":
         return found.astype(np.float64)
-    if found.dtype.kind != "O" or not found.ndim:
-        came = found.dtype if found.ndim else type(given).__name__
-        raise DataError(f"{wanted}, got {came}{_HINTS.get(str(came), '')}")
+    if found.dtype.kind != "O":
+        raise DataError(f"{wanted}, got {found.dtype}")
     # Columns of several kinds, and those that may lack values, make an array of objects.
     for one in found.flat:
         if not isinstance(one, Real | Decimal | np.bool_) and not _is_missing(one):
@@ -122,16 +133,21 @@ def names_of(given: object) -> tuple[str, ...]:
     """
     if isinstance(given, tuple) and len(given) == 2:
         given = given[0]
+    found = columns_of(given)
+    if hasattr(given, "to_numpy"):  # see `features_and_labels`
+        return found
+    label = next((one for one in LABELS if one in found), None)
+    return tuple(one for one in found if one != label)
+
+
+def columns_of(given: object) -> tuple[str, ...]:
+    """Return the names of all columns, in order, of what has columns by name; else none."""
     if isinstance(given, Mapping):
-        names: Any = tuple(given)
-    else:
-        names = getattr(given, "column_names", None)
-        if not isinstance(names, Sequence):
-            names = getattr(given, "columns", ())
-    found = [str(one) for one in names]
-    if not hasattr(given, "to_numpy"):  # see `features_and_labels`
-        found = [one for one in found if one != next((y for y in LABELS if y in found), None)]
-    return tuple(found)
+        return tuple(map(str, given))
+    names: Any = getattr(given, "column_names", None)
+    if not isinstance(names, Sequence):
+        names = getattr(given, "columns", ())
+    return tuple(map(str, names))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -177,7 +193,7 @@ def check_names(marks: Mapping[str, int]) -> None:
 
 def _columns(given: object) -> Mapping[str, Any] | None:
     """Return the columns of a data set that has them by name."""
-    names = getattr(given, "column_names", None)
+    names: Any = getattr(given, "column_names", None)
     if isinstance(names, Mapping):  # a dictionary of such data sets says so of each
         raise DataError(
             f"wanted one data set, got a dictionary of {', '.join(map(repr, names))}; take one"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tacit.errors import DataError
-from tacit.given import features_and_labels, to_array
+from tacit.given import as_numbers, columns_of, features_and_labels, to_array
 from tacit.learn.arrays import open_arrays
 from tacit.learn.dataset import NO_LABELS, Dataset, Floats, Labels
 
@@ -217,16 +217,16 @@ def take_rows(x: Table | None, y: Table | None = None, *, label: str | None = No
         labels = _check_labels(_MEMORY, to_array(y), label or "y", None)
     if x is None:
         return _make(_MEMORY, np.zeros((len(labels), 0)), labels, ())
-    names = [str(name) for name in (x if isinstance(x, Mapping) else getattr(x, "columns", ()))]
+    names = list(columns_of(x))
     values = to_array(
         np.stack([to_array(one) for one in x.values()], 1) if isinstance(x, Mapping) else x
     )
-    if values.dtype.kind not in "biuf" or values.ndim < 2 or not len(values):
+    if values.ndim < 2 or not len(values):
         raise DataError(
             f"wanted rows of numbers in 2 dimensions or more, not empty, got {values.dtype} of "
             f"shape {values.shape}"
         )
-    values = values.astype(np.float64)
+    values = as_numbers(values, whose="rows in memory")
     if y is None and label in names:
         return _from_columns(_MEMORY, names, values, label, None)
     _check_finite(_MEMORY, values, names or None, None)

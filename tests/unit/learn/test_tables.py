@@ -1,6 +1,7 @@
 import contextlib
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from hypothesis import given
@@ -225,6 +226,21 @@ def test_a_data_frame_keeps_its_names_and_gives_the_column_of_classes():
     assert found.feature_names == ("id", "age")
     assert found.features.tolist() == [[7, 40], [9, 50]]
     assert found.labels.tolist() == [1, 0]
+
+
+def test_columns_of_several_kinds_and_of_arrow_are_read_with_their_names():
+    class Mixed(Frame):
+        def to_numpy(self):
+            return super().to_numpy().astype(object)
+
+    arrow = pyarrow.table({"id": [7, 9], "age": [40.0, 50.0], "sick": [True, False]})
+    for rows in (Mixed(), arrow):
+        found = tables.take_rows(rows, label="sick")
+        assert found.feature_names == ("id", "age")
+        assert found.features.tolist() == [[7, 40], [9, 50]]
+        assert found.labels.tolist() == [1, 0]
+    with pytest.raises(DataError, match="rows in memory: wanted rows of numbers, got a str"):
+        tables.take_rows(np.array([[1, "a"]], dtype=object))
 
 
 def test_classes_alone_are_rows_without_columns():
