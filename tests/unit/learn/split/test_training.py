@@ -22,6 +22,7 @@ from tacit.learn.split import (
     make_codec,
 )
 from tacit.learn.split import top as top_module
+from tacit.learn.split.forecast import leaks_of_split
 from tacit.party import Progress
 
 
@@ -135,9 +136,14 @@ def test_a_pair_that_comes_near_does_not_throw_its_class_away(seed):
 
 def test_the_ledger_says_what_both_sides_saw():
     found = run_split(make_task(), questions=rows(24, seed=5)[0])
-    seen = {(leak.to, leak.kind) for leak in found["clinic"]["leaks"]}
+    seen = {(leak.to, leak.kind) for leak in found["clinic"]["leaks"] if leak.kind != "size"}
     assert seen == {("lab", "protocol"), ("clinic", "protocol")}
-    assert {leak.to for leak in found["lab"]["leaks"]} == {"clinic"}
+    shown = [leak.to for leak in found["lab"]["leaks"] if leak.kind != "size"]
+    assert shown == ["clinic"]
+    parties = ("clinic", "lab")
+    sizes = {leak for name in parties for leak in found[name]["leaks"] if leak.kind == "size"}
+    planned = leaks_of_split(make_task(), {"clinic": WIDTH}, len(rows()[0]), 24, parties)
+    assert sizes == {leak for leak in planned if leak.kind == "size"}
 
 
 @pytest.mark.parametrize("changes", [{}, {"in_flight": 2, "micro_batches": 2}])
