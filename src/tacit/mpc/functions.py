@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from tacit.mpc import shapes
 from tacit.mpc.additive2.curves import exponent_bits, is_wide_range
 from tacit.mpc.functions_largest import largest
 from tacit.mpc.primitives import Primitives
@@ -32,9 +33,10 @@ def maximum(ops: Primitives[V], x: V, *, dim: int) -> V:
     Range: all. Error: that of the inputs. Cost: ⌈log2 n⌉ times that of relu; under sealed fewer
     rounds, as `tacit.mpc.functions_largest` finds them.
     """
+    axis = shapes.axis(ops.shape(x), dim)
     if ops.has("rowwise"):
-        return ops.rowwise("maximum", x, dim=dim)
-    return largest(ops, x, axis=dim % len(ops.shape(x)))
+        return ops.rowwise("maximum", x, dim=axis)
+    return largest(ops, x, axis=axis)
 
 
 def reciprocal(ops: Primitives[V], x: V) -> V:
@@ -117,10 +119,10 @@ def softmax(ops: Primitives[V], x: V, *, dim: int) -> V:
     exponentials (3e-5 each) add up. Cost: that of `maximum`, of exp, of `reciprocal` for one
     number per row, and of a product.
     """
+    shape = ops.shape(x)
+    axis = shapes.axis(shape, dim)
     if ops.has("rowwise"):
-        return ops.rowwise("softmax", x, dim=dim)
-    shape = ops.spec(x).shape
-    axis = dim % len(shape)
+        return ops.rowwise("softmax", x, dim=axis)
     kept = (*shape[:axis], 1, *shape[axis + 1 :])
     top = ops.reshape(maximum(ops, x, dim=axis), kept)
     exps = ops.normalise_scale(ops.exp(ops.sub(x, top)))
@@ -156,10 +158,10 @@ def layer_norm(ops: Primitives[V], x: V, *, eps: float) -> V:
     rows of a smaller variance come out too small. Error: below 6e-3. Cost: a square, an inverse
     square root for one number per row, and a product.
     """
+    shape = ops.shape(x)
+    count, kept = shape[shapes.axis(shape, -1)], (*shape[:-1], 1)
     if ops.has("rowwise"):
         return ops.rowwise("layer_norm", x, dim=-1, parameter=eps)
-    shape = ops.spec(x).shape
-    count, kept = shape[-1], (*shape[:-1], 1)
     mean = ops.normalise_scale(ops.scale(ops.sum(x, dim=-1), 1 / count))
     centred = ops.normalise_scale(ops.sub(x, ops.reshape(mean, kept)))
     return _normalised(ops, centred, eps)
@@ -217,10 +219,10 @@ def divide(ops: Primitives[V], x: V, y: V) -> V:
 
 def log_softmax(ops: Primitives[V], x: V, *, dim: int) -> V:
     """Give x - log Σ exp(x) along a dimension. Range: all. Error: below 8e-3 for rows of 13."""
+    shape = ops.shape(x)
+    axis = shapes.axis(shape, dim)
     if ops.has("rowwise"):
-        return ops.rowwise("log_softmax", x, dim=dim)
-    shape = ops.spec(x).shape
-    axis = dim % len(shape)
+        return ops.rowwise("log_softmax", x, dim=axis)
     kept = (*shape[:axis], 1, *shape[axis + 1 :])
     centred = ops.normalise_scale(ops.sub(x, ops.reshape(maximum(ops, x, dim=axis), kept)))
     total = ops.sum(ops.normalise_scale(ops.exp(centred)), dim=axis)

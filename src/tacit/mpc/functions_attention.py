@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
+from tacit.mpc import shapes
 from tacit.mpc.additive2.public import Public, Told
 from tacit.mpc.functions import (
     LARGEST_SHARE,
@@ -49,6 +50,7 @@ def attention(
     number per row and a product; 2 rounds more for many scores and for rows of more than 1024.
     With the largest: as `softmax`, less 2 rounds.
     """
+    shapes.axis(ops.shape(scores), -1)
     if not ops.has("count_reaching"):
         if isinstance(seen, Told):
             raise InputError("what is seen is told for every run under 'sealed' alone")

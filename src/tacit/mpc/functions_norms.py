@@ -6,6 +6,7 @@ from math import ceil, floor, log2, prod, sqrt
 from typing import Generic, TypeVar
 
 from tacit.errors import InputError
+from tacit.mpc import shapes
 from tacit.mpc.additive2.logspaced import FEW
 from tacit.mpc.functions import layer_norm, rms_norm
 from tacit.mpc.products import MatMul
@@ -60,7 +61,7 @@ def norm_rows(ops: RescalingVerbs[V], x: V, *, eps: float, length: float, centre
     16 for more.
     """
     shape = ops.shape(x)
-    mean = (length * 1.001) ** 2 / shape[-1]
+    mean = (length * 1.001) ** 2 / shape[shapes.axis(shape, -1)]
     is_short = mean <= _LONGEST_MEAN and prod(shape[:-1]) <= FEW
     if is_short and ops.rescales_openings and not ops.has("rowwise"):
         x = ops.scale(x, 1.0)  # a party's own input, of which it knows the mask, cannot be rescaled
@@ -180,7 +181,7 @@ def _rows(
 ) -> _Rows[V]:
     """Open rows for products, and square them."""
     shape = ops.shape(x)
-    count = shape[-1]
+    count = shape[shapes.axis(shape, -1)]
     whole = ceil(log2(count))
     x = ops.ready(x)
     if centred:  # n·x less the sum of x, of which 2^-k is as good as the n-th part

@@ -116,7 +116,8 @@ def sort(ops: Primitives[V], x: V, *, payload: Sequence[V] = ()) -> tuple[V, ...
     Range: all. Error: none. Equal elements may change places. Cost: about (log2 n)² / 2 times a
     comparison and, with a payload, a product (Batcher's network of merges, any length).
     """
-    return top(ops, x, count=ops.shape(x)[-1], payload=payload)
+    shape = ops.shape(x)
+    return top(ops, x, count=shape[shapes.axis(shape, -1)], payload=payload)
 
 
 def top(ops: Primitives[V], x: V, *, count: int, payload: Sequence[V] = ()) -> tuple[V, ...]:
@@ -124,7 +125,8 @@ def top(ops: Primitives[V], x: V, *, count: int, payload: Sequence[V] = ()) -> t
 
     Range: all. Error: none. Cost: as `sort`, without the comparisons that only order the rest.
     """
-    length = ops.shape(x)[-1]
+    shape = ops.shape(x)
+    length = shape[shapes.axis(shape, -1)]
     if not 1 <= count <= length:
         raise InputError(f"wanted the largest {count} of {length} elements")
     for other in payload:

@@ -26,7 +26,13 @@ from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.randomness import Need
 from tacit.mpc.share import AnySpec, OpeningSpec, Party, Spec, View
-from tacit.mpc.sizes import check_rounds, check_sizes, correction_bytes, has_corrections
+from tacit.mpc.sizes import (
+    check_filled,
+    check_rounds,
+    check_sizes,
+    correction_bytes,
+    has_corrections,
+)
 from tacit.party import merge
 from tacit.renamed import keyword_renamed
 from tacit.result import Cost, Forecast, Leak, Phase
@@ -311,6 +317,7 @@ class PlanOps(ProtocolOps[AnySpec]):
     ) -> AnySpec | None:
         declared = kernel.declare(self._roles, *operands)
         check_sizes(kernel, declared)
+        check_filled(kernel, declared)
         self._steps.append(Step(kernel, operands, declared.needs))
         sent: list[tuple[Phase, tuple[Round, ...]]] = []
         if self.protocol.has_dealer and has_corrections(declared.needs):

@@ -107,7 +107,7 @@ class Primitives(Interpreter[V], ABC):
         """Add up along a dimension, truncating only the sum wherever the sum fits the word."""
         x = self.ready(x)
         spec = self.number(x, "summing")
-        fits = spec.largest * spec.shape[dim] < 1 << HEADROOM_BITS
+        fits = spec.largest * spec.shape[shapes.axis(spec.shape, dim)] < 1 << HEADROOM_BITS
         return self.sum(x if fits else self.normalise_scale(x), dim=dim)
 
     def reshape(self, x: V, shape: Sequence[int]) -> V:

@@ -17,6 +17,16 @@ def check_sizes(kernel: object, declared: Declaration) -> None:
     _check_size(type(kernel).__name__, max([*sizes, correction_bytes(declared.needs)]))
 
 
+def check_filled(kernel: object, declared: Declaration) -> None:
+    """Refuse what holds no values: there is nothing to compute, and nothing is what comes out."""
+    if declared.out is not None and declared.out.elements == 0:
+        inner = getattr(kernel, "kernel", kernel)
+        what = getattr(inner, "name", "") or type(inner).__name__
+        raise InputError(
+            f"{what!r} would be of shape {declared.out.shape}, which holds no values; leave it out"
+        )
+
+
 def check_rounds(rounds: tuple[Round, ...]) -> tuple[Round, ...]:
     """Refuse what two parties could not send each other to prepare."""
     sizes = [message.payload_bytes for round_ in rounds for message in round_]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.errors import InputError
+from tacit.mpc import shapes
 from tacit.mpc.elementwise import ELEMENTWISE, Elementwise
 from tacit.mpc.order import Layout
 from tacit.mpc.pieces import Pieces
@@ -157,7 +157,7 @@ class EachRow:
 
     def layout(self, x: Spec) -> Layout:
         """Keep together what lies along the dimension."""
-        columns = x.shape[_axis(x, self.dim)]
+        columns = x.shape[shapes.axis(x.shape, self.dim)]
         return Layout(x.elements // max(columns, 1), columns)
 
     def columns(self, x: Spec) -> int:
@@ -175,7 +175,7 @@ class EachRow:
 
     def gather(self, words: Tensor, x: Spec) -> Tensor:
         """Put the rows back along their dimension."""
-        axis = _axis(x, self.dim)
+        axis = shapes.axis(x.shape, self.dim)
         others = x.shape[:axis] + x.shape[axis + 1 :]
         if ROWWISE[self.function].is_reduced:
             return words.view(others)
@@ -184,7 +184,7 @@ class EachRow:
     def out(self, x: Spec) -> Spec:
         """Return the shape of the result, with the bound of the function."""
         row = ROWWISE[self.function]
-        axis = _axis(x, self.dim)
+        axis = shapes.axis(x.shape, self.dim)
         shape = x.shape[:axis] + x.shape[axis + 1 :] if row.is_reduced else x.shape
         bound = row.largest(x.bound, x.shape[axis], self.parameter)
         return Spec.of(shape=shape, frac_bits=self.frac_bits, bound=bound)
@@ -248,11 +248,3 @@ ROWWISE: dict[str, Rowwise] = {
 }
 """``argmax`` gives a row with a one in the place of its largest value and zeros elsewhere;
 ``sort`` begins with the largest value."""
-
-
-def _axis(x: Spec, dim: int) -> int:
-    if not -len(x.shape) <= dim < len(x.shape):
-        raise InputError(f"{x.shape} has no dimension {dim}")
-    if x.shape[dim] == 0:
-        raise InputError(f"dimension {dim} of {x.shape} is empty")
-    return dim % len(x.shape)

@@ -78,7 +78,7 @@ def test_a_piecewise_polynomial_is_seen_as_one():
     assert (view.evaluate(words, spec(3)) >> FRAC_BITS).tolist() == [1, 0, 6]
 
 
-@pytest.mark.parametrize(("shape", "dim"), [((3,), 1), ((3, 4), -3), ((), 0), ((2, 0), 1)])
+@pytest.mark.parametrize(("shape", "dim"), [((3,), 1), ((3, 4), -3), ((), 0)])
 def test_a_dimension_that_is_not_there_is_refused(shape, dim):
     with pytest.raises(InputError):
         EachRow("softmax", dim, FRAC_BITS, 0.0).layout(spec(*shape))

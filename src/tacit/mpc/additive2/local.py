@@ -183,7 +183,7 @@ class CumulativeSum:
         return Declaration(out=self._out(numeric(operands[0], "summing")))
 
     def _out(self, x: Spec) -> Spec:
-        return replace(x, largest=x.largest * x.shape[self.dim])
+        return replace(x, largest=x.largest * x.shape[shapes.axis(x.shape, self.dim)])
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Sum my share."""
@@ -239,6 +239,8 @@ class Part:
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""
         x = numeric(operands[0], "taking a part")
+        if self.index not in range(x.shape[shapes.axis(x.shape, 0)]):
+            raise InputError(f"{x.shape} has no part {self.index}")
         return Declaration(out=replace(x, shape=x.shape[1:]))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
@@ -261,7 +263,8 @@ class Halve:
         """Say what comes out."""
         x = numeric(operands[0], "halving")
         shape = list(x.shape)
-        shape[self.dim] = -(-shape[self.dim] // 2)
+        at = shapes.axis(x.shape, self.dim)
+        shape[at] = -(-shape[at] // 2)
         return Declaration(out=replace(x, shape=tuple(shape)))
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
