@@ -241,7 +241,7 @@ SAID = {
     ("server", 49): "every update as the client sends it",
     ("clients", 2): "who takes part in a round",
     ("clients", 6): "who takes part in a round and who drops out",
-    ("clients", 82): "who is in the sum of a round, to those who decrypt",
+    ("clients", 82): "who is in the sum of a round, those who decrypt it",
     ("server", 83): "the sum of the updates",
     ("clients", 104): "the sum of a round and who is in it",
     ("authority", 90): "who is in the sum of a round",

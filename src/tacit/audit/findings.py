@@ -8,6 +8,11 @@ from functools import partial
 from tacit.errors import ClaimError
 from tacit.result import NOTHING_SENT, Claim, Curve, Metric, PartyReport, Picture, Result, Sheet
 
+BY_DP = "train with DP-SGD and state ε: it bounds every attack here, known or not"
+EARLIER = "stop earlier, or regularise (weight decay, dropout, augmentation): less to remember"
+BY_CLASS = "answer with the class alone, or with rounded confidences: helps against weaker attacks"
+"""Remedies of more than one attack; said once."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Threat:
@@ -182,6 +187,12 @@ def build_result(
         reverse=True,
     )
     remedies = dict.fromkeys(text for one in findings if one.is_found for text in one.remedies)
+    if BY_DP in remedies and (spent := [one.claim for one in verdicts if one.claim.epsilon]):
+        # It was trained so: what is left is to train with less.
+        less = (
+            f"train with a smaller ε: an attack found something under {_number(spent[0].epsilon)}"
+        )
+        remedies = dict.fromkeys(less if text == BY_DP else text for text in remedies)
     return Result(
         kind="audit",
         name=name,

@@ -98,6 +98,8 @@ def name_reference(result: Result, metric: Metric) -> str:
     """Name what one metric is compared with."""
     if result.kind in GAMES:
         return "claimed" if metric.unit == "ε" else "blind guess"
+    if result.kind == "text":
+        return "no protection"
     # The references of a split job are what attackers manage by themselves.
     return "reference" if is_alone(result) or result.kind == "split" else "plaintext"
 
@@ -111,6 +113,8 @@ def _state_job(result: Result) -> str:
         orders = [[outcome, privacy, one, attack] for one in revealed]
     else:  # that nothing else was shown is the news
         orders = [[one, outcome] for one in revealed]
+    if attack:
+        orders.append([outcome, privacy, attack])
     return _fit([*orders, [outcome, revealed[-1]], [revealed[-1]]])
 
 
@@ -206,7 +210,7 @@ def _strongest_on_split(result: Result) -> str:
     attack = find_strongest_on_split(result)
     if attack is None:
         return ""
-    return f"strongest attack: {shorten(attack.name, _NAME)}, {show(attack.value, attack.unit)}"
+    return f"strongest attack: {clean(attack.name)}, {show(attack.value, attack.unit)}"
 
 
 def _revealed(result: Result) -> list[str]:

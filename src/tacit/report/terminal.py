@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -118,6 +119,36 @@ def _table(*heads: str) -> Table:
     return table
 
 
+class _Words:
+    """A table in which words are broken only where the console is too narrow for whole ones."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = self._table.columns
+        cells = [[str(cell) for cell in (one.header, *one.cells)] for one in columns]
+        whole = [max(map(cell_len, column)) for column in cells]
+        words = [
+            max(cell_len(w) for one in c for w in (one.split() if len(one) > 7 else [one]))
+            for c in cells
+        ]
+        figures = [
+            max(word, *map(cell_len, column[1:])) if one.justify == "right" and column[1:] else word
+            for one, column, word in zip(columns, cells, words, strict=True)
+        ]
+        room = options.max_width - 2 * len(columns)  # a space within each, and one between
+        widths = figures if sum(figures) <= room else words  # figures in one piece, if they fit
+        while sum(widths) > max(room, len(columns)):
+            widths[widths.index(max(widths))] -= 1
+        while sum(widths) < min(room, sum(whole)):  # to where most lines are broken
+            lines = [full / width for full, width in zip(whole, widths, strict=True)]
+            widths[lines.index(max(lines))] += 1
+        for column, width in zip(columns, widths, strict=True):
+            column.width = width
+        yield self._table
+
+
 def _add(table: Table, *cells: str | Text, ends_section: bool = False) -> None:
     """Add a row of plain text: rich would read a bare string as its own markup."""
     texts = (cell if isinstance(cell, Text) else Text(cell) for cell in cells)
@@ -128,7 +159,7 @@ def _sheet(sheet: Sheet) -> RenderableType:
     table = _table(*map(clean, sheet.heads))
     for row in sheet.rows:
         _add(table, *map(clean, row[: len(sheet.heads)]))
-    return table
+    return _Words(table)
 
 
 def _utility(result: Result) -> RenderableType:
@@ -153,7 +184,7 @@ def _utility(result: Result) -> RenderableType:
             "–" if metric.samples is None else show_count(metric.samples),
             "–" if metric.low is None else show_interval(metric.low, metric.high, unit),
         )
-    return table
+    return _Words(table)
 
 
 def _cost(result: Result) -> RenderableType:

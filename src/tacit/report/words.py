@@ -62,6 +62,8 @@ def name_sides(result: Result) -> tuple[str, str]:
         return "attack", "blind guess, or claimed ε"
     if result.kind == "leakage":
         return "attack", "chance"
+    if result.kind == "text":
+        return "this model", "no protection"
     is_plain = is_alone(result) or result.kind == "split"  # whose references are attackers' own
     return ("value", "reference") if is_plain else ("private", "plaintext")
 

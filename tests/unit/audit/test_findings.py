@@ -15,7 +15,7 @@ from tacit.audit import (
     build_result,
     check_verdicts,
 )
-from tacit.audit.findings import strength
+from tacit.audit.findings import BY_DP, EARLIER, strength
 from tacit.errors import ClaimError
 from tacit.result import Claim, Metric
 
@@ -109,6 +109,21 @@ def test_a_result_survives_its_json_and_its_page():
 def test_nothing_is_advised_where_nothing_was_found():
     result = build_result("job", [finding("a", 0.5)])
     assert [sheet.title for sheet in result.sheets] == ["Threats"]
+
+
+def test_who_trained_with_dp_is_not_told_to_and_nothing_is_advised_twice():
+    found = replace(finding("a", 0.9, is_found=True), remedies=(BY_DP, EARLIER))
+    other = replace(finding("b", 0.9, is_found=True), remedies=(EARLIER, BY_DP))
+
+    def advised(verdicts):
+        result = build_result("job", [found, other], verdicts=verdicts)
+        (sheet,) = (one for one in result.sheets if one.title == "What would help")
+        return [row[0] for row in sheet.rows]
+
+    assert advised(()) == [BY_DP, EARLIER]
+    less, *rest = advised([verdict(1.0)])
+    assert less == "train with a smaller ε: an attack found something under 2"
+    assert rest == [EARLIER]
 
 
 def test_a_contradicted_claim_says_by_what():

@@ -91,6 +91,13 @@ def test_the_plan_says_what_the_run_will_promise_and_no_text_leaves(folder):
     # How many do is a figure of the texts: a claim goes wherever the model goes.
     assert not any(char.isdigit() for one in claim["assumptions"] for char in one if "owner" in one)
     assert any("texts stand under more than one owner" in one for one in result["notes"])
+    # A canary never seen is nobody's plaintext: what stands beside is the model without protection.
+    sheet = result["sheets"][0]
+    at = [head.lstrip("# ") for head in sheet["heads"]].index("exposure, digits")
+    (shown,) = (one for one in result["utility"] if one["name"] == "exposure of canaries in digits")
+    assert f"{shown['reference']:.4g}" == sheet["rows"][1][at]
+    assert "no protection" in told
+    assert "plaintext" not in told
     told_of = [leak["what"] for leak in result["leakage"]]
     assert "how many texts stand under more than one owner, exactly" in told_of
     planned = kind_of(load_job(path)).forecast(load_job(path), Asked()).leaks
@@ -195,7 +202,14 @@ def test_trainings_on_the_same_texts_are_counted_beside_them_and_refused(folder,
         train = how.format(method, epsilon)
         named = link if number == 2 else texts
         path = job(folder, f"again{number}", train=train, more=more, texts=named)
+        planned, foreseen = call("plan", path)
         code, said = call("run", path)
+        assert planned == code  # what a run refuses, its plan refuses
+        if code == 0:
+            assert (
+                f"again.jsonl.owners.spent.json, beside the texts, counts {number + 1}: ε = "
+                in (" ".join(foreseen.split()))
+            )
         codes.append(code)
         told.append(" ".join(said.split()))
     # Two of ε = 2 come to 2.9 at this δ, the square root of two; a third is refused.

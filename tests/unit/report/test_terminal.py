@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tacit.report import preview, summarise
+from tacit.result import Sheet
 
 
 def show(renderable, width=120):
@@ -79,3 +80,19 @@ def test_the_forecast_is_shown_before_anything_is_sent(example):
 @given(data=st.data())
 def test_any_result_can_be_shown(results, data):
     assert show(summarise(data.draw(results)), 80)
+
+
+def test_words_are_whole_at_eighty_columns_and_so_are_figures_where_they_fit(example):
+    metrics = tuple(
+        replace(example.utility[0], name=name, samples=1258)
+        for name in ("input reconstruction", "gradient clusters, 1 label per class, at clinic")
+    )
+    threats = Sheet(
+        title="Threats",
+        heads=("threat", "who looks", "at what", "knowing what", "best attack", "#claimed"),
+        rows=(("class representatives", "whoever", "the probability", "one", "x", "ε ≤ 3.11"),),
+    )
+    text = show(summarise(replace(example, utility=metrics, sheets=(threats,))), width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    for whole in ("reconstruction", "1'258", "93.34 to 98.74 %", "representatives", "probability"):
+        assert whole in text

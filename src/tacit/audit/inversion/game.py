@@ -7,7 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from tacit.audit.estimators import proportion
-from tacit.audit.findings import Finding, Threat, beside_chance, judge
+from tacit.audit.findings import (
+    BY_CLASS,
+    BY_DP,
+    EARLIER,
+    Finding,
+    Threat,
+    beside_chance,
+    judge,
+)
 from tacit.audit.reconstruction import score_rows, show
 from tacit.audit.views import seeded
 from tacit.errors import DataError
@@ -41,10 +49,7 @@ _SERVER_REMEDIES = (
     "add updates up under masks: federated.aggregator = 'masked' shows the server the sum alone",
     "noise for whole clients, with an ε that says so",
 )
-_REMEDIES = (
-    "answer with the class alone, or with rounded confidences",
-    "train with differential privacy; stop before the model is sure of its own rows",
-)
+_REMEDIES = (BY_CLASS, BY_DP, EARLIER)
 
 
 def score_representatives(

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from tacit.audit.estimators import proportion
-from tacit.audit.findings import Finding, best_findings, build_result
+from tacit.audit.findings import (
+    BY_CLASS,
+    BY_DP,
+    EARLIER,
+    Finding,
+    best_findings,
+    build_result,
+)
 from tacit.audit.membership.exposure import sheet_of_exposed, sheet_of_groups
 from tacit.audit.membership.plays import PLAYS, Plan, Played, Scene, why_not
 from tacit.audit.membership.threats import ATTACKS, SETTINGS
@@ -24,11 +31,7 @@ from tacit.result import Metric, Result, Sheet
 LEAST = 20
 """Fewest records of a side from which anything can be said."""
 
-REMEDIES = (
-    "train with DP-SGD and state ε: it bounds every attack here, known or not",
-    "stop earlier, or regularise (weight decay, dropout, augmentation): less to remember",
-    "give out classes instead of probabilities: helps against the weaker attacks only",
-)
+REMEDIES = (BY_DP, EARLIER, BY_CLASS)
 
 Labelled = tuple[Any, Any]
 """Rows and labels, as tensors or arrays."""

@@ -120,6 +120,8 @@ def _audit_training(
     tables = {"data": getattr(job, "data", None), "model": getattr(job, "model", None)}
     names = ("train", "training", "federated", "split", "privacy")
     tables |= {name: getattr(job, name, None) for name in names}
+    if isinstance(job, AuditJob) and job.privacy is not None:
+        del tables["train"]  # DP-SGD trains by [privacy] alone
     sheet = _settings_sheet({**tables, "audit": table})
     return replace(result, sheets=(*result.sheets, sheet)), tested.verdicts
 

@@ -1,6 +1,7 @@
 """Forecasts of jobs between parties, worked out from sizes alone."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from torch import nn
@@ -25,15 +26,17 @@ from tacit.learn.rows import align_in_the_clear
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
 from tacit.learn.service.attend import foreseen
 from tacit.learn.service.columns import COLUMNS
-from tacit.learn.training import Holding, plan_training, sum_forecasts
+from tacit.learn.training import Holding, PrivacyPlan, plan_training, sum_forecasts
 from tacit.learn.training.holdings import HOLDING, holding_of
 from tacit.learn.training.resume import BEGUN
+from tacit.learn.training.spending import Book
 from tacit.learn.training.summary import claims_beyond
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol
 from tacit.mpc.cost import forecast_seconds
 from tacit.mpc.pace import add_computing
 from tacit.party import merge
+from tacit.report.format import show_bytes, show_seconds
 from tacit.result import Forecast, Leak
 
 
@@ -126,12 +129,15 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
     ]
     rows = ", ".join(f"{one.owner} {one.rows} × {one.features}" for one in task.holdings)
     steps = task.epochs * task.steps_per_epoch
-    what = f"{rows}; {steps} steps of {task.batch} rows, {task.test_rows} rows to measure on"
+    kept = f"{task.test_rows} rows to measure on"
+    if privacy is not None and not task.test_rows:
+        kept = "no row to measure on, as privacy.looks is 'none'"
+    what = f"{rows}; {steps} steps of {task.batch} rows, {kept}"
     forecast = sum_forecasts(runs, before=declare_matching(counts) if counts else ())
     promised = () if privacy is None else (privacy.sentence(),)
     return Outlook(
         about=task.protocol,
-        lines=(what, *_matched(counts), *promised, _amount(forecast)),
+        lines=(what, *_matched(counts), *promised, *_booked(job, privacy), _amount(forecast)),
         forecast=forecast,
         leaks=(
             *_matching_leaks(job, counts, task.holdings[0].rows),
@@ -147,14 +153,23 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
     )
 
 
+def _booked(job: TrainJob, plan: PrivacyPlan | None) -> Iterator[str]:
+    """Say what the books of owners come to with this training, or refuse it as they would."""
+    for name, owner in job.data.owners.items():
+        if owner.book is not None and owner.most_epsilon is not None and job.privacy and plan:
+            many, spent = Book(owner.book, owner.most_epsilon).ask(job.privacy, plan)
+            yield f"With this training the book of {name} counts {many}: ε = {spent:.4g} together"
+
+
 def _amount(forecast: Forecast) -> str:
-    """Say in gigabytes and hours what a training takes."""
-    sent = sum(one.payload_bytes for one in forecast.cost.traffic) / 1e9
+    """Say what a training sends and takes."""
+    sent = sum(one.payload_bytes for one in forecast.cost.traffic)
     waited = forecast_seconds(forecast.cost, rtt_ms=1.0, mbit_per_s=1000.0)
-    hours = (
-        waited.offline_seconds + waited.online_seconds + (forecast.computing_seconds or 0.0)
-    ) / 3600
-    return f"{sent:.3g} GB in all; about {hours:.2g} hours with 1 ms and 1 Gbit/s between parties"
+    seconds = waited.offline_seconds + waited.online_seconds + (forecast.computing_seconds or 0.0)
+    return (
+        f"{show_bytes(sent)} in all; about {show_seconds(seconds)} with 1 ms and 1 Gbit/s between "
+        "parties"
+    )
 
 
 def forecast_service(job: ServeJob, asked: Asked) -> Outlook:

@@ -36,7 +36,7 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
             "on the values in it."
         )
     return Outlook(
-        about=f"split at {job.model.cut!r}, {job.split.compress.kind}",
+        about=task.about,
         lines=tuple(lines),
         forecast=found,
         leaks=(

@@ -13,6 +13,7 @@ from tacit.cli.screen import printable
 from tacit.errors import ConfigError, InputError
 from tacit.mpc.cost import forecast_seconds
 from tacit.mpc.plan import NETWORKS
+from tacit.report.words import state_privacy
 from tacit.result import Claim, Forecast, Leak
 
 NO_GUARANTEE = "no guarantee"
@@ -112,6 +113,8 @@ def _promises(claims: tuple[Claim, ...]) -> RenderableType:
     for claim in claims:
         style = "bold yellow" if claim.guarantee == NO_GUARANTEE else "green"
         lines.append(Text.assemble((claim.subject, "bold"), ": ", (claim.guarantee, style)))
+        if (privacy := state_privacy(claim)) is not None:
+            lines.append(Text(f"  {privacy}"))
         grid = Table.grid(padding=(0, 1))
         for assumption in claim.assumptions:
             grid.add_row(" ·", Text(assumption, style="dim"))

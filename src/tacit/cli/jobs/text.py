@@ -19,9 +19,16 @@ from tacit.cli.jobs.text_data import FRAME, SIGNS, Loaded, load
 from tacit.cli.jobs.text_job import TextJob
 from tacit.cli.screen import teller
 from tacit.dp.policy import Policy, by_terms, read_terms
+from tacit.learn.metrics import put_beside
 from tacit.learn.text.corpus import PLACEHOLDER, Text
 from tacit.learn.text.forms import FORMS, coverage_sheet, draw_labelled
-from tacit.learn.text.front import Tuned, enter_book, fine_tune, planned_claim
+from tacit.learn.text.front import (
+    Tuned,
+    enter_book,
+    fine_tune,
+    foresee_book,
+    planned_claim,
+)
 from tacit.learn.text.measure import measure_perplexity, measure_scientificity
 from tacit.learn.text.tune import tune
 from tacit.llm.model.module import CausalModule, language_model
@@ -37,6 +44,7 @@ _METHODS = {
     "jft": "redacted, then DP",
     "vote": "redacted; numbers by vote",
 }
+_OPEN = _METHODS["none"]
 
 
 def forecast(job: TextJob, asked: Asked) -> Outlook:
@@ -55,6 +63,13 @@ def forecast(job: TextJob, asked: Asked) -> Outlook:
         lines.append(
             f"Then {table.private_epochs} epochs with noise of {noise:.3f} × the clip: "
             f"ε = {claim.epsilon:.3f} at δ = {claim.delta:.3g}, for {claim.relation}"
+        )
+    if job.plan().method != "none":
+        total = None if job.decode is None else job.decode.total
+        many, spent = foresee_book(loaded.module, corpus, job.plan(), job.book(), total=total)
+        lines.append(
+            f"With this training {job.book().path.name}, beside the texts, counts {many}: "
+            f"ε = {spent:.4g} together"
         )
     if job.decode is not None:
         event = job.plan().ballot.event
@@ -94,7 +109,7 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
             open_one = fine_tune(
                 copy.deepcopy(loaded.module), corpus, replace(plan, method="none"), prg=prg
             )
-            rows[_METHODS["none"]] = _measure(job, loaded, open_one.module)
+            rows[_OPEN] = _measure(job, loaded, open_one.module)
     with progress.stage("tune"):
         # Order comes from the seed, noise never does: whoever knows it could take it away.
         fresh = prg if plan.method in ("none", "vote") else None
@@ -123,7 +138,9 @@ def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
         metered=NOTHING_SENT,
         leakage=_shown(job, len(loaded.test)),
         claims=(tuned.claim, _FIGURES),
-        utility=tuple(one for one in rows[_METHODS[plan.method]].values() if one is not None),
+        utility=put_beside(
+            _known(rows[_METHODS[plan.method]]), _known(rows[_OPEN] if _has_open_one(job) else {})
+        ),
         sheets=(
             _side_by_side(job, rows, tuned),
             coverage_sheet(loaded.policy),
@@ -144,11 +161,15 @@ _FIGURES = Claim(
 )
 
 
+def _known(row: Row) -> list[Metric]:
+    return [one for one in row.values() if one is not None]
+
+
 def _shown(job: TextJob, texts: int) -> tuple[Leak, ...]:
     """List what a report tells: a figure of every model after another, and counts of texts."""
     models = ["before", _METHODS[job.train.method]]
     if _has_open_one(job):
-        models.insert(1, _METHODS["none"])
+        models.insert(1, _OPEN)
     figures = ["perplexity", *(("scientificity",) if job.data.terms is not None else ())]
     forms = () if job.canaries is None else job.canaries.forms
     figures += [f"exposure of canaries in {form}" for form in forms]
@@ -178,8 +199,9 @@ def _has_open_one(job: TextJob) -> bool:
 def _counted(job: TextJob, counted: tuple[int, float]) -> str:
     trainings, spent = counted
     return (
-        f"{job.book().path.name}, beside the texts, counts {trainings} trainings on them, this one "
-        f"among them: ε = {spent:.4g} together for what noisy parts saw of one {job.train.unit}. "
+        f"{job.book().path.name}, beside the texts, counts {trainings} "
+        f"{'training' if trainings == 1 else 'trainings'} on them with this one: ε = {spent:.4g} "
+        f"together for what noisy parts saw of one {job.train.unit}. "
         "A copy of the texts elsewhere starts anew, as does whoever removes that file."
     )
 
@@ -223,8 +245,7 @@ def _expose(job: TextJob, loaded: Loaded, module: torch.nn.Module, form: str) ->
         value=sum(values) / len(values),
         unit="bits",
         samples=len(values),
-        reference=1.44,
-        note=f"reference: never seen; at most {spelled.bits:.1f}; all fillings are ranked",
+        note=f"1.44 of one never seen, at most {spelled.bits:.1f}; all fillings are ranked",
     )
 
 
@@ -234,7 +255,7 @@ def _side_by_side(job: TextJob, rows: dict[str, Row], tuned: Tuned) -> Sheet:
     for label, row in rows.items():
         is_ours = label == _METHODS[job.train.method]
         spent = f"{tuned.claim.epsilon:.3g}" if is_ours and tuned.claim.epsilon else "–"
-        if label == _METHODS["none"]:
+        if label == _OPEN:
             spent = "no guarantee"
         shown = [_interval(row[name]) for name in names]
         lines.append((label, *shown, spent))

@@ -116,8 +116,8 @@ def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
         "keyed": [("authority", in_sum, "size", spec.clients)],
         "sequential": [("clients", "the model of the client before", "protocol", dimension)],
         "encrypted": [
-            ("clients", "the sum of a round, to those who decrypt", "protocol", dimension),
-            ("clients", f"{in_sum}, to those who decrypt", "size", spec.clients),
+            ("clients", "the sum of a round, those who decrypt it", "protocol", dimension),
+            ("clients", f"{in_sum}, those who decrypt it", "size", spec.clients),
         ],
         "shuffled": [
             ("shuffler", "how many clients report in a round", "size", 1),

@@ -157,7 +157,7 @@ def claims_of(defences: Sequence[Defence]) -> tuple[Claim, ...]:
             replace(
                 spent,
                 delta=0.0,
-                guarantee=f"{spent.epsilon:g}-label differential privacy",
+                guarantee="ε-label differential privacy",
                 assumptions=(
                     *spent.assumptions,
                     "all messages are computed from the randomised labels",

@@ -67,7 +67,7 @@ def summarise(
     return Result(
         kind="split",
         name=name,
-        protocol=f"split at {task.cut!r}, {task.compression.kind}",
+        protocol=task.about,
         launched=launched,
         parties=(report,),
         forecast=plan,

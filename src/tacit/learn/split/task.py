@@ -101,6 +101,13 @@ class SplitTask:
     pace: Pace = field(default_factory=Pace)
     label_owner_has_features: bool = False
 
+    @property
+    def about(self) -> str:
+        """Say in a few words where the model is cut, and what is done at the cut."""
+        compression = self.compression.kind.replace("none", "no compression")
+        defences = [one.kind for one in self.defences] or ["no defence"]
+        return ", ".join([f"split at {self.cut!r}", compression, *defences])
+
     def __post_init__(self) -> None:
         if not self.feature_owners:
             raise ConfigError("feature_owners: wanted at least one party, got none")

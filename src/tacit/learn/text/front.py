@@ -196,6 +196,21 @@ def enter_book(
     Raises:
         ConfigError: it would be more than the book allows, or has no ε, or protects another unit.
     """
+    events, delta = _booked(module, corpus, plan, book, total)
+    return book.add(secrets.token_hex(16), events, delta)
+
+
+def foresee_book(
+    module: nn.Module, corpus: Marked, plan: TextPlan, book: Book, *, total: float | None = None
+) -> tuple[int, float]:
+    """Return what `enter_book` would, and enter nothing."""
+    return book.foresee(*_booked(module, corpus, plan, book, total))
+
+
+def _booked(
+    module: nn.Module, corpus: Marked, plan: TextPlan, book: Book, total: float | None
+) -> tuple[list[dict[str, object]], float]:
+    """Return what a training enters in a book: its events, and at which δ."""
     relation = ADD_REMOVE_CLIENT_MARKS if plan.unit == "owner" else ADD_REMOVE_MARKS
     if plan.method == "none":
         raise ConfigError(f"{book.path}: a training without protection has no ε to be entered")
@@ -212,7 +227,7 @@ def enter_book(
     ledger = Ledger()
     for event in found:
         ledger.record(event)
-    return book.add(secrets.token_hex(16), ledger_to_record(ledger), delta)
+    return ledger_to_record(ledger), delta
 
 
 def _noisy_events(

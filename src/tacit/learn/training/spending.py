@@ -46,6 +46,25 @@ class Book:
         # Towards the two that draw rows, nothing is gained by drawing: the book counts that.
         self.add(name, [_known(event) for event in plan.events], privacy.delta)
 
+    def ask(self, privacy: Privacy, plan: PrivacyPlan) -> tuple[int, float]:
+        """Return how many trainings there are with a new one, and their ε; enter nothing."""
+        return self.foresee([_known(event) for event in plan.events], privacy.delta)
+
+    def foresee(self, events: Sequence[object], delta: float) -> tuple[int, float]:
+        """Return what `add` would of a new training, and enter nothing.
+
+        Raises:
+            ConfigError: all trainings together would spend more than allowed.
+            InputError: the book cannot be read.
+        """
+        try:
+            content = self.path.read_bytes() if self.path.exists() else None
+        except OSError as error:
+            raise DataError(f"cannot read {self.path}: {error.strerror}") from error
+        entries, least = self._parsed(content)
+        entries[""] = list(events)
+        return len(entries), self._allowed(entries, min(delta, least))
+
     def add(self, name: str, events: Sequence[object], delta: float) -> tuple[int, float]:
         """Enter events under a name, once; how many trainings there are, and their ε together.
 
@@ -60,23 +79,29 @@ class Book:
             delta = min(delta, least)
             is_new = name not in entries
             entries.setdefault(name, list(events))
-            total = self._spent(entries, delta)
-            if is_new and (total is None or total > self.most):
-                said = f"ε = {total:.3f} at δ = {delta:g}" if total else "no guarantee"
-                raise ConfigError(
-                    f"{self.path}: with this training all those on these rows come to {said}, and "
-                    f"{self.most:g} is allowed; {len(entries) - 1} were entered before"
-                )
-            if is_new:
-                book.write(json.dumps({"trainings": entries, "delta": delta}).encode())
-            return len(entries), math.inf if total is None else total
+            if not is_new:
+                return len(entries), self._spent(entries, delta)
+            total = self._allowed(entries, delta)
+            book.write(json.dumps({"trainings": entries, "delta": delta}).encode())
+            return len(entries), total
 
-    def _spent(self, entries: dict[str, list[object]], delta: float) -> float | None:
+    def _allowed(self, entries: dict[str, list[object]], delta: float) -> float:
+        """Return the ε of all trainings with the last one, if that is allowed."""
+        total = self._spent(entries, delta)
+        if math.isinf(total) or total > self.most:
+            said = f"ε = {total:.3f} at δ = {delta:g}" if math.isfinite(total) else "no guarantee"
+            raise ConfigError(
+                f"{self.path}: with this training all those on these rows come to {said}, and "
+                f"{self.most:g} is allowed; {len(entries) - 1} were entered before"
+            )
+        return total
+
+    def _spent(self, entries: dict[str, list[object]], delta: float) -> float:
         # Accountants are heavy, and loaded where there is something to account.
         dp = import_module("tacit.dp")
         joined = dp.ledger_from_record([event for one in entries.values() for event in one])
         found: float | None = dp.epsilon(joined, delta=delta).epsilon
-        return found
+        return math.inf if found is None else found
 
     def _parsed(self, content: bytes | None) -> tuple[dict[str, list[object]], float]:
         """Read what was entered, and the least δ."""

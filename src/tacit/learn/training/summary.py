@@ -80,7 +80,9 @@ def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, .
     _, loss, right = last
     if not isfinite(loss):
         return (
-            Metric(name=NOISY, value=right, unit="", samples=task.answers, note=_noise_of(task)),
+            Metric(
+                name=NOISY, value=right, unit="fraction", samples=task.answers, note=_noise_of(task)
+            ),
         )
     return (
         proportion(ACCURACY, round(right * task.answers), task.answers),

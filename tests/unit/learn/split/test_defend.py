@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tacit.errors import ConfigError
-from tacit.learn.split import Defence, claims_of, epsilon_of
+from tacit.learn.split import Defence, SplitTask, claims_of, epsilon_of
 from tacit.learn.split.defend import (
     blur_activations,
     blur_gradient,
@@ -95,10 +95,21 @@ def test_label_dp_tells_the_truth_as_often_as_its_epsilon_allows():
     assert epsilon_of(5, 1 - keep) == pytest.approx(2.0)
 
 
+def test_what_is_done_at_the_cut_is_said_with_its_defences():
+    told = [
+        SplitTask(feature_owners=("a",), label_owner="b", classes=2, defences=one).about
+        for one in ((), (Defence(kind="label-dp", epsilon=2.0), Defence(kind="gradient-norm")))
+    ]
+    assert told == [
+        "split at 'cut', no compression, no defence",
+        "split at 'cut', no compression, label-dp, gradient-norm",
+    ]
+
+
 def test_only_label_dp_claims_anything():
     claims = claims_of((Defence(kind="label-dp", epsilon=2.0), Defence(kind="gradient-norm")))
     assert [(claim.epsilon, claim.guarantee) for claim in claims] == [
-        (2.0, "2-label differential privacy"),
+        (2.0, "ε-label differential privacy"),
         (None, "no guarantee"),
     ]
     assert [claim.guarantee for claim in claims_of(())] == ["no guarantee"] * 2

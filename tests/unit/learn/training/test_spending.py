@@ -25,6 +25,20 @@ TASK = make_task(rows=20, epochs=2, privacy=Privacy(epsilon=4.0, delta=1e-3), sh
 EVENT = Pure(epsilon=1.0, relation=ADD_REMOVE_RECORD, mechanism="one")
 
 
+def test_a_plan_asks_a_book_and_enters_nothing(tmp_path):
+    ledger = Ledger()
+    ledger.record(EVENT)
+    events, book = ledger_to_record(ledger), Book(tmp_path / "book.json", 2.5)
+    assert book.foresee(events, 1e-5) == (1, pytest.approx(1.0, abs=1e-4))
+    assert not book.path.exists()
+    for count in (1, 2):
+        assert book.foresee(events, 1e-5) == book.add(str(count), events, 1e-5)
+    before = book.path.read_bytes()
+    with pytest.raises(ConfigError, match="2 were entered before"):
+        book.foresee(events, 1e-5)
+    assert book.path.read_bytes() == before
+
+
 @pytest.fixture(scope="module")
 def digits():
     return digits_of(60)
