@@ -11,7 +11,7 @@ from tacit.failure import BUG, ChildBugError, End, Failure, find_cause
 
 __all__ = ["BUG", "ChildBugError", "End", "Failure", "describe", "find_cause"]
 
-_OF_THE_HOST = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EMFILE}
+_OF_THE_HOST = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EMFILE}
 
 
 def describe(error: BaseException) -> Failure:

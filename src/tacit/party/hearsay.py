@@ -40,12 +40,12 @@ def as_heard(error: PartyError, me: str, pair: tuple[str, str]) -> PartyError:
 def about_me(error: PartyError, me: str) -> PartyError:
     """Say what is known after another has said that I failed: who says so, and that I run.
 
-    Who runs was not silent, and did not go away: what it sent has not arrived.
+    Who runs did not go away: what it sent has not arrived, or it stood still for a while.
     """
     if error.party != me or error.said_by is None:
         return error
     return PartyError(
         error.said_by,
-        f"says that {me!r} failed ({error.reason}), while {me!r} runs; see whether the link "
-        "between the two carries everything, both ways",
+        f"says that {me!r} failed ({error.reason}), while {me!r} runs; see whether it stood still, "
+        "or whether the link between the two carries everything, both ways",
     )

@@ -13,6 +13,8 @@ from tacit.party.progress import Progress
 from tacit.party.session import Session, open_session
 from tacit.transport import Credentials, Limits, Link, Meter, Patience, Peer, mesh
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
@@ -101,7 +103,7 @@ def blame(me: str, error: BaseException) -> tuple[str, str]:
     """
     match error:
         case InputError() | OSError() if _is_of_full_disk(error):
-            return me, "its disk is full; its own output says where"
+            return me, "its disk is full, or its files may not grow; its own output says where"
         case PartyError():
             return error.party, error.reason
         case InputError():
@@ -114,7 +116,7 @@ def blame(me: str, error: BaseException) -> tuple[str, str]:
 
 def _is_of_full_disk(error: BaseException | None) -> bool:
     while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in _FULL:
             return True
         error = error.__cause__
     return False

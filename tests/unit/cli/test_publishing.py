@@ -115,7 +115,10 @@ def test_a_result_that_one_cannot_write_is_made_again_from_the_end(training, tmp
     assert all(isinstance(one, BaseException) for one in ends.values())
     if fault is full:
         told = {str(ends[name]) for name in ("south", "helper")}
-        assert told == {"party 'north' failed: its disk is full; its own output says where"}
+        assert told == {
+            "party 'north' failed: its disk is full, or its files may not grow; its own output "
+            "says where"
+        }
     kept = [f".out-{name}.state" for name in sorted(training.parties)]
     assert states(tmp_path) == kept
     again = run(training, tmp_path)

@@ -17,6 +17,7 @@ def caused(error, number):
         (LinkClosed("lab", "went away"), "lab", "went away"),
         (DataError("row 17 of patients.csv has no age"), "hospital", "its own input"),
         (OSError(errno.ENOSPC, "full", "patients.csv"), "hospital", "its disk is full"),
+        (OSError(errno.EFBIG, "full", "patients.csv"), "hospital", "its files may not grow"),
         (OSError(errno.EDQUOT, "full", "patients.csv"), "hospital", "its disk is full"),
         (caused(DataError("cannot write patients.csv"), errno.ENOSPC), "hospital", "disk is full"),
         (caused(DataError("cannot read patients.csv"), errno.EACCES), "hospital", "its own input"),
