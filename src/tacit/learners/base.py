@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacit.errors import DataError, InputError
 from tacit.learners.engine import Engine, Walker
-from tacit.learners.parties import Parties
+from tacit.learners.parties import Local, Parties
 from tacit.learners.tables import Table, check_alike
 from tacit.notebook import lines, table
 from tacit.result import Forecast
@@ -73,6 +73,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         self._check(data)
         parties.rehearse(lambda planned: clone(self).fit(data, planned))
         self.parties_, self.data_ = parties, data
+        self.__dict__.pop("_tried", None)
         self._name = parties.name(type(self).__name__)
         parties.do(lambda engine: self._walk(engine, data))
         self._set_results(data)
@@ -118,7 +119,15 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
             walk(engine, data, name)
             return engine.open([f"{name}/{kept}"], to=receivers, why=why)
 
+        self._try(data, kept, work)
         return self.parties_.do(work).get(f"{name}/{kept}")
+
+    def _try(self, data: Table, what: str, work: Callable[[Any], object]) -> None:
+        """Plan a question where all parties are here, whom an error in the middle would end."""
+        tried: set[tuple[str, str]] = self.__dict__.setdefault("_tried", set())
+        if isinstance(self.parties_, Local) and (data.name, what) not in tried:
+            self.parties_.rehearse(lambda planned: work(planned.walker))
+            tried.add((data.name, what))
 
     def reveal(self, to: tuple[str, ...] | None = None) -> Self:
         """Open all results to the named parties (all owners if not said)."""
@@ -137,6 +146,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         Neither rows nor parties are in it; `to_sklearn` and `to_onnx` answer for rows again.
         """
         state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_tried", None)
         if "parties_" not in state:
             return state
         closed = [name for name in self.results if isinstance(state[f"{name}_"], Shared)]

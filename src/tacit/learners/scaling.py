@@ -53,6 +53,7 @@ class StandardScaler(Learner):
             uses = {"x": data.load(engine), "mean": f"{name}/mean", "scale": f"{name}/scale"}
             engine.run(_scaled, uses=uses, gives=f"{made.name}/")
 
+        self._try(data, "scaled", work)
         parties.do(work)
         if data.name in parties.classes:
             parties.classes[made.name] = parties.classes[data.name]

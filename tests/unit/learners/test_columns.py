@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tacit.errors import DataError
+from tacit.errors import DataError, RangeError
 from tacit.given import Frame
 from tacit.learners import Connected, GaussianNB, Local, LogisticRegression, Ridge, StandardScaler
 from tacit.party import Meeting, run_threads
@@ -97,6 +97,20 @@ def test_a_score_on_rows_of_few_classes_is_scikit_learn_s(classes):
         counted = model.confusion(data)
     assert counted.shape == (3, 3)
     assert counted.sum(axis=1).tolist() == [int((Y[asked] == one).sum()) for one in range(3)]
+
+
+@pytest.mark.parametrize("learner", [GaussianNB(), Ridge(), StandardScaler()])
+def test_rows_that_are_too_large_for_what_was_learned_do_not_end_the_parties(learner):
+    labels = X[:, 0] if isinstance(learner, Ridge) else Y
+    with Local("bank", "shop") as parties:
+        data = parties.rows({"bank": (X, labels)})
+        model = learner.fit(data, parties)
+        ask = model.transform if isinstance(learner, StandardScaler) else model.predict
+        large = parties.rows({"bank": X * 1e11})
+        for _ in range(2):
+            with pytest.raises(RangeError, match="62 bits"):
+                ask(large)
+        assert ask(data) is not None
 
 
 def test_labels_of_other_classes_than_those_learned_are_refused():
