@@ -24,7 +24,25 @@ from unit.cli.test_fit import by_cipher, job, of_names
 from unit.cli.test_fit_blocks import both
 
 JOBS = Path(__file__).parents[2] / "examples" / "jobs"
+SOURCE = Path(__file__).parents[2] / "src" / "tacit"
 PATIENCE = Patience(connect_s=60, silence_s=300, heartbeat_s=1, stall_s=600)
+BESIDE = {
+    "learn/service/client.py": "the number of a visit: coins",
+    "learn/service/queue.py": "a digest of what is served",
+    "learn/service/server.py": "`QUESTION` and `BATCH`, every time",
+    "learn/training/worker.py": "words drawn from common coins: who has others stops",
+    "learn/vertical/exchange.py": "a public key, whose size is a fact",
+    "llm/backend/announce.py": "the architecture, as a fact has said",
+    "llm/floating/parties.py": "weights under noise, which the ledger has",
+    "llm/permuted/client.py": "a conversation and its passes, which the ledger has by tokens",
+    "llm/permuted/conversation.py": "the end of a conversation, and a public key",
+    "llm/permuted/dealer.py": "that a conversation begins",
+    "llm/permuted/setup.py": "keys of masks, and weights under them",
+    "llm/sealed/dealt.py": "for how many tokens was dealt, which the ledger has",
+    "party/enclave.py": "nonces and quotes",
+    "party/session.py": "facts, digests and seeds",
+}
+"""What sends before a run begins, and what it is."""
 ROWS = {
     "bank": {"set": "breast-cancer", "rows": [0, 40], "columns": [0, 3]},
     "shop": {"set": "breast-cancer", "rows": [40, 80], "columns": [0, 3]},
@@ -93,6 +111,15 @@ def check(made, folder, monkeypatch):
         shown = sum(one.elements for one in ledger if one.to == me and one.kind != "size")
         is_open = is_by_cipher or getattr(made.data, "matching", "exact") != "exact"
         assert run.observer.plain(me).total() <= (shown if is_open else 0)
+
+
+def test_whoever_tells_something_before_a_run_is_known():
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if 'phase="setup"' in path.read_text(encoding="utf-8")
+    }
+    assert found == BESIDE.keys(), "numbers go by Session.publish, which writes them down"
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def _direct(job: InferJob, usage: Usage, progress: Progress) -> Result:
         parties=(usage.report(name="lab", role="holds everything", progress=progress),),
         forecast=None,
         metered=NOTHING_SENT,
-        leakage=private.leaks(shape),
+        leakage=(*private.leaks(shape), *private.told(tuple(job.parties))),
         claims=private.claims(),
         utility=(),
         notes=(

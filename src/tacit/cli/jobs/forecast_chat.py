@@ -21,7 +21,7 @@ from tacit.llm.permuted import (
 from tacit.llm.permuted import Network as Link
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.claims import stolen_leak
-from tacit.llm.permuted.setup import PRECISION
+from tacit.llm.permuted.setup import MASKED, PRECISION
 from tacit.llm.sealed import (
     Pass,
     Schedule,
@@ -109,7 +109,7 @@ def _permuted(
         "The masked weights, which travel once, are not in these figures.",
     ]
     seats, a = Seats(), model.architecture
-    told = PRECISION.leaks(seats.owner, ROLES)
+    told = (*PRECISION.leaks(seats.owner, ROLES), *MASKED.leaks(seats.user, (seats.owner,)))
     return lines, (*told, *leaks(plan, block, 0, seats), stolen_leak(a, seats))
 
 

@@ -37,6 +37,12 @@ PRECISION = Fact(
     elements=6,
     kind="protocol",
 )
+MASKED = Fact(
+    tag="masked",
+    count=1,
+    what="whether {owner} has the masked weights already",
+    why="they travel once",
+)
 _PART_BYTES = 32 << 20
 """Of a matrix, in one message."""
 KEPT_BYTES = 1 << 30
@@ -245,7 +251,7 @@ def give_weights(session: Session, seats: Seats, vault: OwnerVault) -> None:
     """
     session.send(seats.dealer, "setup/masks", _octets(vault.key), phase="setup")
     session.send(seats.user, "setup/masking", _octets(vault.fingerprint()), phase="setup")
-    if int(session.recv(seats.user, "setup/masked", (1,))):
+    if session.learn(seats.user, MASKED, to=(seats.owner,))[0]:
         return
     masks = drawn_masks(vault.ring.architecture, vault.key)
     with session.progress.stage("mask weights", len(masks)) as advance:
@@ -269,7 +275,7 @@ def take_weights(
     got = session.recv(seats.owner, "setup/masking", (_DIGEST_BYTES,), dtype=torch.uint8)
     fingerprint = bytes(got.tolist())
     is_known = known is not None and known.fingerprint == fingerprint
-    session.send(seats.owner, "setup/masked", torch.tensor([int(is_known)]), phase="setup")
+    session.publish(MASKED, (int(is_known),), to=(seats.owner,))
     if known is not None and is_known:
         return known
     words: dict[str, Tensor] = {}
