@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from power import Disk
 from split_jobs import run
 from tacit.cli.commands.advise import advise_job, show_trials
 from tacit.cli.commands.split import parse_bytes
@@ -20,6 +21,7 @@ from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError, DataError
 from tacit.learn.split.top import TopTrainer
 from tacit.party import Progress
+from tacit.transport.memory import MemoryLane
 
 RATE = {"label_learning_rate": 0.06}
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
@@ -333,3 +335,23 @@ def test_a_job_that_goes_on_has_measured_all_that_was_sent(tmp_path, monkeypatch
         assert told[0] == told[1]
         assert unbroken.notes == again.notes
     assert not any("not measured" in note for note in again.notes)
+
+
+def test_labels_are_randomised_by_a_key_that_a_power_cut_does_not_lose(tmp_path, monkeypatch):
+    """A second draw, after the first was lost, would tell more of the labels."""
+    hidden = {"defend": {"kind": "label-dp", "epsilon": 2.0}}
+    job = make(tmp_path, split=hidden, train={"epochs": 1, "checkpoint_every": 4})
+    disk, put, early = Disk(monkeypatch, tmp_path), MemoryLane.put, []
+
+    def leaving(self, packet, *, check):
+        if disk.loose:
+            early.append((packet.head.tag, sorted(disk.loose)))
+        put(self, packet, check=check)
+
+    monkeypatch.setattr(MemoryLane, "put", leaving)
+    run(job)
+    assert early == []
+    written = [name for act, name in disk.acts if act == "rename"]
+    assert written.index("labels.npz") < min(
+        at for at, name in enumerate(written) if name.startswith("step-")
+    )
