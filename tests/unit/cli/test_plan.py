@@ -23,6 +23,7 @@ from tacit.cli.toml import read_record
 from tacit.errors import ConfigError
 from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
+from tacit.llm import Sampling
 from tacit.llm.permuted import (
     Batch,
     Network,
@@ -43,6 +44,7 @@ from tacit.llm.sealed import (
 )
 from tacit.llm.sealed.forecast import foresee as foresee_chat
 from tacit.party import Meeting, Usage, run_threads
+from unit.llm.backend.test_permuted import as_user
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 LAYERS = ["dense 4", "relu", "dense 10"]
@@ -347,6 +349,18 @@ def test_the_plan_of_a_permuted_chat_names_bytes_messages_and_material_of_a_toke
     assert "attention scores of each layer" in out  # what the user will see
     slow = plan_chat("permuted", "--rows", 8, "--rtt-ms", 40, "--mbit", 8)[1]
     assert "of a network of 40 ms and 8 Mbit/s" in slow
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_the_plan_of_a_permuted_chat_lists_what_its_answers_will_tell(counts, plan_chat):
+    def talk(backend):
+        list(backend.speak([5, 6, 7], sampling=Sampling(), limit=2))
+        return backend.take_spent().leaks
+
+    told = {leak.what for leak in as_user(make_model(LLAMA), talk, counts=counts)}
+    out = " ".join(plan_chat("permuted", "--rows", 8)[1].split())
+    listed = {one for one in told if f": {one} (" in out}
+    assert told - listed == {one for one in told if counts and "how often each was chosen" in one}
 
 
 def test_a_floating_chat_has_no_forecast_and_says_so(plan_chat):
