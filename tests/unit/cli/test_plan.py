@@ -45,6 +45,7 @@ from tacit.llm.sealed import (
 from tacit.llm.sealed.forecast import foresee as foresee_chat
 from tacit.party import Meeting, Usage, run_threads
 from unit.llm.backend.test_permuted import as_user
+from unit.llm.floating import test_floating
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 LAYERS = ["dense 4", "relu", "dense 10"]
@@ -367,6 +368,13 @@ def test_a_floating_chat_has_no_forecast_and_says_so(plan_chat):
     code, out, _ = plan_chat("floating")
     assert code == 0
     assert "No forecast: the floating protocol" in out
+    out = " ".join(out.split())
+    model = make_model(LLAMA)
+    _, told, _ = test_floating.as_user(model, lambda client: test_floating.say(client, [1, 5], 2))
+    # The architecture is told before such a client sits down.
+    assert len(told) > 5
+    assert all(f": {leak.what} (" in out for leak in told)
+    assert "user, dealer: the architecture of the model" in out
     assert "no guarantee" in out
 
 

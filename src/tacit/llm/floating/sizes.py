@@ -99,7 +99,8 @@ def name_of(name: str) -> str:
     return "embed.weight" if name == "embed" else name
 
 
-def _fact(names: Sequence[object]) -> Fact:
+def sizes_fact(names: Sequence[object]) -> Fact:
+    """Return what the owner of a model tells of its sizes."""
     return Fact(
         tag="floating sizes",
         count=len(names),
@@ -112,12 +113,12 @@ def _fact(names: Sequence[object]) -> Fact:
 def publish(session: Session, sizes: Mapping[str, float]) -> None:
     """Tell everyone the sizes."""
     powers = tuple(round(math.log2(sizes[name])) for name in sorted(sizes))
-    session.publish(_fact(powers), powers)
+    session.publish(sizes_fact(powers), powers)
 
 
 def learn(session: Session, owner: str, names: list[str]) -> dict[str, float]:
     """Receive the owner's sizes."""
-    powers = session.learn(owner, _fact(names))
+    powers = session.learn(owner, sizes_fact(names))
     if not all(abs(power) <= _FURTHEST for power in powers):
         raise FrameError(owner, f"publishes sizes beyond 2^{_FURTHEST}")
     return {name: 2.0**power for name, power in zip(sorted(names), powers, strict=True)}

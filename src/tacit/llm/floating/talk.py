@@ -157,7 +157,7 @@ class FloatingClient:
             mail, seats.owner, user=noise, scales=self._scales, outs=self._outs
         )
         scores = run_pass(asking, a, step, asking.linear("embed", hot), memory.rows)
-        self._note(step)
+        self.session.ledger.record(*leaks_of_pass(self.architecture, step, self._seats))
         return scores, run
 
     def _name(self, run: int, place: int) -> int:
@@ -173,29 +173,30 @@ class FloatingClient:
             raise DataError("the owner and the dealer disagree about the name of a token")
         return token
 
-    def _note(self, step: Pass) -> None:
-        """Write down what a pass showed to whom."""
-        a, seats = self.architecture, self._seats
-        total, inner = step.past + step.rows, a.heads * a.head_dim
-        kv = 2 * total * a.kv_heads * a.head_dim
-        seen = a.layers * step.rows * (2 * a.width + a.heads * total + a.ffn) + a.vocab
-        noisy = a.layers * (step.rows * (inner + a.heads * total) + kv)
-        under = "under noise that averages out over repeated texts"
+
+def leaks_of_pass(a: Architecture, step: Pass, seats: Seats) -> tuple[Leak, ...]:
+    """List what a pass shows to whom."""
+    total, inner = step.past + step.rows, a.heads * a.head_dim
+    kv = 2 * total * a.kv_heads * a.head_dim
+    seen = a.layers * step.rows * (2 * a.width + a.heads * total + a.ffn) + a.vocab
+    noisy = a.layers * (step.rows * (inner + a.heads * total) + kv)
+    under = "under noise that averages out over repeated texts"
+    return tuple(
+        Leak(
+            to=to,
+            what=what,
+            why="sizes are not hidden" if kind else "floating-point shares: no guarantee",
+            kind="size" if kind else "protocol",
+            elements=elements,
+        )
         for to, what, kind, elements in (
             (seats.user, "inputs of norms, softmax, activations; scores: in fresh orders", 0, seen),
             (seats.user, f"weights, queries, keys, values and attention {under}", 0, noisy),
             (seats.owner, f"the text and every value that follows from it {under}", 0, noisy),
             (seats.owner, "how many tokens are read and written, and when", 1, step.rows),
             (seats.dealer, "how many tokens are read and written, and when", 1, step.rows),
-        ):
-            leak = Leak(
-                to=to,
-                what=what,
-                why="sizes are not hidden" if kind else "floating-point shares: no guarantee",
-                kind="size" if kind else "protocol",
-                elements=elements,
-            )
-            self.session.ledger.record(leak)
+        )
+    )
 
 
 def _one_hot(ids: Sequence[int], vocab: int) -> Tensor:
