@@ -18,6 +18,12 @@ from tacit.learn.federated import (
     round_config,
     run_round,
 )
+from tacit.learn.federated.contract import HELPER, kind_of, pack, unpack
+from tacit.learn.federated.encrypted.sides import DECRYPT
+from tacit.learn.federated.keyed.authority import RELEASED
+from tacit.learn.federated.plain import UPDATE
+from tacit.learn.federated.shuffled import roles as shuffled_roles
+from tacit.learn.federated.shuffled.roles import CONFIRMED
 from tacit.ring import Prg
 
 CASES = [(name, kind) for name, known in AGGREGATORS.items() for kind in known.privacies]
@@ -176,6 +182,100 @@ def test_a_target_that_cannot_be_met_is_refused_before_anything_runs():
         round_config(make_policy("shuffled", "shuffle", privacy=asked, rounds=1000), DIMENSION)
 
 
+class Repeating:
+    """A server's side that is given every answer of a client twice, and once from a stranger."""
+
+    def __init__(self, server, told):
+        self.server, self.told = server, told
+
+    def accept(self, index, message):
+        self.server.accept(index, message)
+        if index < 0 or kind_of(message, sender="x") == CONFIRMED:  # says no more the second time
+            return
+        for one in (index, CLIENTS):
+            with pytest.raises(PartyError) as caught:
+                self.server.accept(one, message)
+            self.told.append(caught.value.party)
+
+    def __getattr__(self, name):
+        return getattr(self.server, name)
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_an_answer_counts_once_and_only_from_a_client_of_the_round(name):
+    kind = AGGREGATORS[name].privacies[0]
+    stage, told = Stage(make_policy(name, kind), make_offers()), []
+    found = run_round(Repeating(stage.server, told), stage.exchange, stage.meter)
+    assert found.survivors == tuple(range(CLIENTS))
+    wanted = Stage(make_policy(name, kind), make_offers()).run().mean
+    assert np.allclose(found.mean, wanted, atol=4.0 if kind == "shuffle" else 0.16)
+    assert {f"client {index}" for index in range(CLIENTS)} <= set(told)
+
+
+@pytest.mark.parametrize("name", sorted(AGGREGATORS.keys() - {"plain", "bounded"}))
+def test_a_server_says_no_mean_before_its_round_is_over(name):
+    server = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers()).server
+    server.invite()
+    with pytest.raises(VoidRound):
+        server.aggregate()
+
+
+INVITED = ["masked", "shuffled", "encrypted"]
+
+
+@pytest.mark.parametrize("name", INVITED)
+def test_a_client_takes_no_second_invitation(name):
+    """A second one would have it send its update again, under what it sent already."""
+    stage = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers())
+    invitation = stage.server.invite()[0]
+    assert isinstance(stage.answer(0, invitation), bytes)
+    again = stage.answer(0, invitation)
+    assert isinstance(again, PartyError)
+    assert again.reason == "it invited this client a second time"
+
+
+@pytest.mark.parametrize("name", INVITED)
+def test_a_client_does_no_step_of_a_round_that_it_was_not_invited_to(name):
+    stage = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers())
+    later = []
+
+    def noting(messages):
+        later.append(messages.get(0))
+        yield from stage.exchange(messages)
+
+    run_round(stage.server, noting, stage.meter)
+    fresh = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers())
+    steps = [one for one in later[1:] if one is not None]
+    assert steps or name == "encrypted"  # where another client may have been asked to decrypt
+    for message in steps or [pack(DECRYPT, b"", b"")]:
+        refused = fresh.answer(0, message)
+        assert isinstance(refused, PartyError)
+        assert refused.reason == "it did not invite this client to the round"
+
+
+@pytest.mark.parametrize("name", ["masked", "encrypted"])
+def test_a_client_answers_no_message_that_its_round_does_not_have(name):
+    stage = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers())
+    stage.answer(0, stage.server.invite()[0])
+    refused = stage.answer(0, pack(250))
+    assert isinstance(refused, PartyError)
+    assert "it sent a message of kind 250" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("weight", "values", "why"),
+    [
+        (0, [0.0] * DIMENSION, "its weight is not 1 to 9"),
+        (10, [0.0] * DIMENSION, "its weight is not 1 to 9"),
+        (1, [np.inf] + [0.0] * (DIMENSION - 1), "no finite numbers"),
+    ],
+)
+def test_a_plain_server_checks_what_clients_of_other_code_send(weight, values, why):
+    stage = Stage(make_policy("plain", "none"), make_offers())
+    with pytest.raises(PartyError, match=f"'client 2' failed: .*{why}"):
+        stage.server.accept(2, pack(UPDATE, weight, np.asarray(values, "<f4").tobytes()))
+
+
 @pytest.mark.parametrize("name", ["masked", "shuffled", "encrypted", "keyed", "sequential"])
 def test_a_server_with_other_terms_than_the_client_is_refused(name):
     kind = AGGREGATORS[name].privacies[0]
@@ -196,3 +296,66 @@ def test_an_update_above_the_clip_is_refused_by_a_plain_server_and_named():
     stage = Stage(make_policy("plain", "none"), make_offers(), tamper=swell)
     assert 4 not in stage.run().survivors
     assert "the clip is 1" in str(stage.meter.refused[0])
+
+
+@pytest.mark.parametrize("name", ["keyed", "shuffled"])
+def test_a_session_is_answered_once_by_whoever_helps_many_clients(name):
+    """Also where no journal on disk remembers it."""
+    stage, asked = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers()), []
+
+    def noting(messages):
+        asked.extend(message for index, message in messages.items() if index == HELPER)
+        yield from stage.exchange(messages)
+
+    run_round(stage.server, noting, stage.meter)
+    again = stage.answer(HELPER, asked[0])
+    assert isinstance(again, PartyError)
+    assert again.reason == "it asked for a session that was answered before"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_pads_that_nobody_asked_the_authority_for_are_not_taken_off(late):
+    """Twice off, or off a sum that still grows, they would leave a wrong sum without a word."""
+    stage = Stage(make_policy("keyed", "none"), make_offers())
+    pads = pack(RELEASED, bytes(stage.server.plan.upload_bytes))
+    if late:
+        stage.run()
+    else:
+        stage.server.invite()
+    with pytest.raises(PartyError, match="nothing is awaited from it"):
+        stage.server.accept(HELPER, pads)
+
+
+def test_pads_of_another_length_void_the_round():
+    def shortened(index, answer):
+        return pack(RELEASED, bytes(8)) if index == HELPER else answer
+
+    with pytest.raises(VoidRound, match="wanted pads of"):
+        Stage(make_policy("keyed", "none"), make_offers(), tamper=shortened).run()
+
+
+def unopened(answer):
+    """Spoil the first report that the shuffler gives back, where it is sealed for the server."""
+    boxes, tags = unpack(answer, shuffled_roles.RELEASED, "bb", sender="shuffler")
+    return pack(shuffled_roles.RELEASED, bytes(len(boxes)), tags)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda answer: None, "it did not answer"),
+        (unopened, "it returned a report that does not open"),
+        (lambda answer: PartyError("shuffler", "no"), "no"),
+    ],
+)
+def test_a_shuffler_that_gives_nothing_or_something_else_back_voids_the_round(spoil, why):
+    stage = Stage(make_policy("shuffled", "shuffle"), make_offers())
+
+    def exchange(messages):
+        for index, answer in stage.exchange(messages):
+            told = spoil(answer) if index == HELPER else answer
+            if told is not None:
+                yield index, told
+
+    with pytest.raises(VoidRound, match=f"'shuffler' failed: {why}"):
+        run_round(stage.server, exchange, stage.meter)

@@ -5,6 +5,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.crypto import aead as aead_module
 from tacit.crypto import seal, unseal
 from tacit.crypto.aead import OVERHEAD_BYTES
 from tacit.errors import InputError
@@ -58,3 +59,9 @@ def test_a_key_of_another_length_is_refused_and_not_shown(length):
 def test_a_message_shorter_than_its_overhead_is_refused():
     with pytest.raises(InputError, match="at least 28 bytes, got 27"):
         unseal(KEY, bytes(27), associated=b"")
+
+
+def test_more_than_the_library_takes_in_one_call_is_refused(monkeypatch):
+    monkeypatch.setattr(aead_module, "LONGEST_BYTES", 8)
+    with pytest.raises(InputError, match="wanted at most 8 bytes"):
+        seal(KEY, bytes(9), associated=b"")

@@ -13,7 +13,9 @@ from tacit.crypto.cipher import (
     load_share,
     share_key,
 )
-from tacit.errors import DataError
+from tacit.crypto.cipher.contract import check_fresh
+from tacit.crypto.cipher.paillier import make_paillier
+from tacit.errors import DataError, InputError
 from tacit.ring import Prg
 
 pytest.importorskip("gmpy2")
@@ -56,3 +58,35 @@ def test_primes_that_are_not_those_of_the_public_key_are_refused():
     mixed = (key.fields()[0], *other.fields()[1:])
     with pytest.raises(DataError, match="no secret key of paillier"):
         load_secret("paillier", b"".join(len(f).to_bytes(4, "little") + f for f in mixed))
+
+
+@pytest.mark.parametrize("changed", [{"rows": 0}, {"width": 0}, {"terms": 0}])
+def test_a_ciphertext_of_nothing_is_no_ciphertext(changed):
+    with pytest.raises(InputError, match="one row, one column and one term"):
+        Layout(**({"rows": 1, "bound": 1, "room": 1} | changed))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"form": "result"}, {"terms": 2}, {"room": 1 << 62}], ids=["form", "terms", "room"]
+)
+def test_only_what_can_be_fresh_is_encrypted(changed):
+    layout = Layout(**({"rows": 1, "bound": 1, "room": 1} | changed))
+    with pytest.raises(InputError, match="a fresh ciphertext has"):
+        check_fresh(np.ones((1, 1), np.int64), layout, is_owner=False)
+
+
+@pytest.mark.parametrize("bits", [1024, 3080 + 1])
+def test_a_key_that_is_too_short_is_not_made(bits):
+    with pytest.raises(InputError, match="wanted a key of"):
+        make_paillier(DRAW, bits)
+
+
+@pytest.mark.parametrize(("threshold", "holders"), [(1, 3), (4, 3), (2, 10_000)])
+def test_a_key_is_shared_among_as_many_as_can_hold_it(threshold, holders):
+    with pytest.raises(InputError, match="wanted 2 <= threshold <= holders"):
+        share_key(
+            short_key("paillier", DRAW),
+            threshold=threshold,
+            holders=holders,
+            randomness=DRAW,
+        )

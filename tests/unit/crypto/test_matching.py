@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from tacit.crypto import Matcher, matching
 from tacit.crypto.matching import hash_to_point, split_points
-from tacit.errors import DataError
+from tacit.crypto.tags import make_filters, make_tags, match_filters
+from tacit.errors import DataError, InputError
 
 names = st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=12, unique=True)
 
@@ -77,3 +78,17 @@ def test_missing_or_doubled_points_are_noticed():
         a.match(done[:32], [done])
     with pytest.raises(DataError, match="twice"):
         a.match(done, [done[:32] * 2])
+
+
+@pytest.mark.parametrize("size", [0, 15, 65])
+def test_tags_are_made_with_a_key_of_some_length(size):
+    for make in (make_tags, make_filters):
+        with pytest.raises(InputError, match="wanted a key of 16 to 64 bytes"):
+            make(["a"], bytes(size))
+
+
+@pytest.mark.parametrize("least", [0.49, 1.01])
+def test_likeness_below_a_half_is_no_likeness(least):
+    filters = make_filters(["a"], bytes(16))
+    with pytest.raises(InputError, match="wanted a least likeness"):
+        match_filters(filters, filters, least=least)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import tacit
+from tacit.errors import PartyError
 from tacit.party import Child, supervise
+from tacit.party import processes as processes_module
 
 SOURCE = str(Path(tacit.__file__).parent.parent)
 
@@ -141,3 +143,15 @@ def test_a_child_ends_when_its_parent_dies():
         time.sleep(0.1)
     os.kill(child_id, signal.SIGKILL)
     pytest.fail("an orphan was left")
+
+
+def test_a_line_without_end_of_a_child_is_not_kept(monkeypatch):
+    monkeypatch.setattr(processes_module, "_LINE_LIMIT", 100)
+    reader, writer = os.pipe()
+    running = processes_module._Running.__new__(processes_module._Running)
+    running.name, running.status, running._pending = "lab", reader, b""
+    with os.fdopen(reader, "rb"), os.fdopen(writer, "wb") as end:
+        end.write(bytes(200))
+        end.flush()
+        with pytest.raises(PartyError, match="'lab' failed: reported a line"):
+            running.read(lambda name, event: None)

@@ -1,11 +1,15 @@
 import os
 import socket
+import ssl
 import time
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from tacit import crypto
-from tacit.transport import fingerprint, listen
+from tacit.errors import IdentityError
+from tacit.transport import Credentials, fingerprint, listen
+from tacit.transport.hello import GreetingError, Hello, recv_hello, send_hello
 from tacit.transport.tls import secure
 
 RESET = socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
@@ -48,3 +52,50 @@ def connect() -> tuple[socket.socket, socket.socket]:
     with listen("127.0.0.1", 0) as door:
         bob = socket.create_connection(door.getsockname())
         return door.accept()[0], bob
+
+
+def greeting_of(spoilt):
+    """Return what a peer says whose greeting is spoilt in one field."""
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        send_hello(mine, Hello(sender="a", receiver="b", lane=0, link_id=bytes(16)))
+        said = bytearray(theirs.recv(1 << 16))
+    said[spoilt] = 7
+    return bytes(said)
+
+
+@pytest.mark.parametrize("spoilt", [0, 4, 5], ids=["magic", "refusal", "lane"])
+def test_a_greeting_of_another_form_is_refused(spoilt):
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        mine.sendall(greeting_of(spoilt))
+        with pytest.raises(GreetingError, match="malformed"):
+            recv_hello(theirs, deadline=time.monotonic() + 60)
+
+
+def test_what_is_no_certificate_is_refused_before_a_handshake(keys):
+    mine, theirs = socket.socketpair()
+    with mine, theirs, pytest.raises(GreetingError, match="is not a certificate"):
+        secure(
+            theirs,
+            b"0\x03\x02\x01\x05",
+            keys["ann"],
+            is_dialer=False,
+            deadline=time.monotonic() + 60,
+        )
+
+
+def test_a_certificate_that_no_peer_would_take_is_refused_where_it_is(keys, tmp_path):
+    large = tmp_path / "large.pem"
+    large.write_text(ssl.DER_cert_to_PEM_cert(bytes(10_000)))
+    with pytest.raises(IdentityError, match="make a smaller key"):
+        Credentials(large, keys["ann"].key_file).certificate()
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(keys, tmp_path):
+    key = serialization.load_pem_private_key(keys["ann"].key_file.read_bytes(), password=None)
+    locked = tmp_path / "locked.pem"
+    form = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"word")
+    locked.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+    with pytest.raises(IdentityError, match="has a password"):
+        Credentials(keys["ann"].certificate_file, locked).check()

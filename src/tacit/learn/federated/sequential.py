@@ -76,13 +76,13 @@ class SequentialServerSide:
         if len(body) != wanted:
             raise FrameError(name, f"wanted a model of {wanted} bytes, got {len(body)}")
         if self._revealing is None:
-            self._sealed = body
+            self._sealed, self._asked = body, -1
             self._survivors.append(index)
             return
         change = np.frombuffer(body, "<f4").astype(np.float64)
         if not np.isfinite(change).all():
             raise PartyError(name, "its model holds values that are no finite numbers")
-        self._change = change
+        self._change, self._asked = change, -1
 
     def complain(self, index: int, error: PartyError) -> None:
         """Go on with the next client."""

@@ -162,7 +162,7 @@ class EncryptedServerSide:
         self._survivors.append(index)
 
     def _take_decryption(self, index: int, name: str, message: bytes) -> None:
-        if index not in self._asked or self._sum is None:
+        if index not in self._asked or self._sum is None or self._total is not None:
             raise DisagreementError(name, "no decryption is awaited from it")
         if self._config.threshold is None:
             (body,) = cast(list[bytes], unpack(message, OPENED, "b", sender=name))

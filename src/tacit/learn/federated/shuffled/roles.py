@@ -213,7 +213,8 @@ class ShuffledServer:
         """
         name = _NAME if index == SHUFFLER else f"client {index}"
         stage = self.stages[self._stage]
-        if (index == SHUFFLER) != (stage == "shuffle"):
+        is_known = index == SHUFFLER or 0 <= index < self._plan.clients
+        if not is_known or (index == SHUFFLER) != (stage == "shuffle"):
             raise DisagreementError(name, f"nothing is awaited from it in the stage {stage!r}")
         if stage == "report":
             (body,) = unpack(message, BUNDLE, "b", sender=name)

@@ -1,13 +1,16 @@
 """What a client of a masked round refuses: a server that cheats, peers that are not themselves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from masking import Cast
 from tacit.errors import PartyError
-from tacit.learn.federated.contract import pack
+from tacit.learn.federated.contract import pack, unpack
 from tacit.learn.federated.secagg import Neighbourhood, SecAggClient, plan_secagg
 from tacit.learn.federated.secagg.messages import (
+    ADVERT_BYTES,
     ATTESTED,
     ROSTER,
     SURVIVORS,
@@ -194,3 +197,17 @@ def test_a_saved_client_goes_on_where_it_was(cast):
         messages = cast.stage(stage, messages)
     assert np.array_equal(cast.server.total(), cast.expected())
     assert not cast.refused
+
+
+@pytest.mark.parametrize("change", ["swapped", "twice", "beyond"])
+def test_a_list_out_of_order_or_with_a_client_twice_is_refused(cast, change):
+    (body,) = unpack(up_to(cast, "advertise")[0], ROSTER, "b", sender="server")
+    adverts = [body[at : at + ADVERT_BYTES] for at in range(0, len(body), ADVERT_BYTES)]
+    changed = {
+        "swapped": [adverts[1], adverts[0], *adverts[2:]],
+        "twice": [adverts[0], *adverts[:-1]],
+        "beyond": adverts,
+    }[change]
+    plan = replace(cast.plan, clients=5) if change == "beyond" else cast.plan
+    with pytest.raises(PartyError, match=r"wanted a list of different clients in order"):
+        read_roster(plan, b"".join(changed))

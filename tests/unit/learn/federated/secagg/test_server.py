@@ -145,3 +145,13 @@ def test_a_second_answer_is_refused():
     cast.server.accept(0, answer)
     with pytest.raises(PartyError, match="client 0"):
         cast.server.accept(0, answer)
+
+
+def test_one_identity_is_one_client():
+    """In malicious mode this alone keeps one colluding key from being many clients."""
+    cast = make(4, neighbours=3, threshold=3)
+    cast.clients[1]._signing = cast.clients[0]._signing
+    cast.server.invite()
+    cast.server.accept(0, cast.clients[0].advertise())
+    with pytest.raises(PartyError, match="'client 1' failed: another client has the same identity"):
+        cast.server.accept(1, cast.clients[1].advertise())
