@@ -303,6 +303,7 @@ CALLS: dict[str, Call] = {
     "cat": layout.cat,
     "chunk": layout.chunk,
     "clamp": _clamp,
+    "clone": _same,
     "contiguous": _same,
     "conv1d": convolution(1),
     "conv2d": convolution(2),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tacit.errors import InputError
 from tacit.nn.attention import attention, causal_mask, merge_heads, mixing, split_heads
 from tacit.nn.layers import layer_norm, relu, shrunk
-from tacit.nn.running import Constant, Running
+from tacit.nn.running import Constant, NotComputed, Running
 
 
 def mask_of(mask: Any) -> Tensor:
@@ -67,7 +67,8 @@ def multihead(
     # Every head averages rows of its own.
     longer = sqrt(layer.num_heads) * mixing(ops.shape(k)[2])
     out = run.affine(f"{name}.out_proj", run.follows(mixed, whole[2], factor=longer))
-    return (out if layer.batch_first else ops.transpose(out, 0, 1)), None
+    weights = NotComputed("the weights of attention, which a module gets by need_weights=True")
+    return (out if layer.batch_first else ops.transpose(out, 0, 1)), weights
 
 
 def encoder_layer(

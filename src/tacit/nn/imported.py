@@ -21,7 +21,7 @@ from tacit.nn.folding import fold_weights, gains_of, lengths_of, unfold_weights
 from tacit.nn.inplace import follow
 from tacit.nn.nodes import arguments, call_name, place
 from tacit.nn.ops import Ops
-from tacit.nn.running import Constant, Running, is_tensor
+from tacit.nn.running import Constant, NotComputed, Running, is_tensor
 from tacit.nn.table import LAYERS, check_call, check_options
 from tacit.nn.tracing import TRACING, Tracer
 
@@ -155,13 +155,17 @@ class Imported:
             raise type(error)(f"{place(node)}: {error}") from error
 
     def _apply(self, run: Running, node: fx.Node, args: Any, named: Any) -> Any:
+        parts: list[Any] = []
+        fx.node.map_aggregate((args, named), parts.append)
+        is_pick = call_name(node) == "getitem" and isinstance(args[0], tuple)
+        missing = next((one for one in parts if isinstance(one, NotComputed)), None)
+        if missing is not None and not is_pick:
+            raise InputError(f"wanted a tensor, got what is not computed: {missing.what}")
         if node.op == "call_module":
             name = str(node.target)
             layer = self.layers[name]
             return LAYERS[type(layer)](run, name, layer, *args, **named)
         name = call_name(node)
-        parts: list[Any] = []
-        fx.node.map_aggregate((args, named), parts.append)
         secret = next((one for one in parts if is_tensor(one)), None)
         if secret is None and any(isinstance(one, Constant) for one in parts):
             return _computed(node, args, named)

@@ -26,6 +26,17 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class NotComputed:
+    """A result that torch would have, and that nothing here computes.
+
+    Attributes:
+        what: it is, and how the module is called without it.
+    """
+
+    what: str
+
+
+@dataclass(frozen=True)
 class Running:
     """One run of an imported model.
 
@@ -208,8 +219,11 @@ def key_of(layer: str, name: str) -> str:
 
 def is_tensor(value: object) -> bool:
     """Tell a tensor of the interpreter from a number, a shape or another public thing."""
-    plain = (bool, int, float, str, tuple, list, dict, slice, type(None), type(...), Constant)
-    return not isinstance(value, plain) and not type(value).__module__.startswith("torch.types")
+    plain = (bool, int, float, str, tuple, list, dict, slice, type(None), type(...))
+    ours = (Constant, NotComputed)
+    return not isinstance(value, plain + ours) and not type(value).__module__.startswith(
+        "torch.types"
+    )
 
 
 def row_gain(weight: Tensor) -> float:

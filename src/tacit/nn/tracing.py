@@ -25,7 +25,7 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-class _Noted(fx.Proxy):
+class Proxy(fx.Proxy):
     """Notes changes in place as what they are; torch's own takes ``x += 1`` for ``x = x + 1``."""
 
     def _changed(self, operator_: Callable[..., Any], *given: Any) -> Any:
@@ -62,7 +62,7 @@ class Tracer(fx.Tracer):
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """Put a note in the place of a value."""
-        return _Noted(node, self)
+        return Proxy(node, self)
 
     def call_module(
         self,

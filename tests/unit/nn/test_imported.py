@@ -182,7 +182,7 @@ FORMS = {
             f(lambda x: x.sum().transpose(0, -1).reshape(-1).unsqueeze(0)),
             f(lambda x: x.sum([]).view(1, 1)),
         ],
-        "same": [f(lambda x: x.contiguous().float().detach().to(torch.float64))],
+        "same": [f(lambda x: x.clone().contiguous().float().detach().to(torch.float64))],
         "sum": [
             f(lambda x: torch.sum(x)[None]),
             f(lambda x: x.sum(1)),

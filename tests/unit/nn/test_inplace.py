@@ -71,6 +71,12 @@ def view(_, y):
     return flat
 
 
+def copied(_, y):
+    z = y.clone().view(-1)
+    z.relu_()
+    return y + z.view(3, 4)
+
+
 def view_alone(_, y):
     flat = y.view(-1)
     flat += 1
@@ -118,7 +124,7 @@ def halves(_, y):
     return left + right
 
 
-FOLLOWED = [lambda _, y: added(y), dropped, residual, view_alone, constant, numbers]
+FOLLOWED = [lambda _, y: added(y), dropped, residual, view_alone, copied, constant, numbers]
 REFUSED = [
     (part, "changes a tensor in place"),
     (view, "changes a tensor in place, of which operation 'view'"),
@@ -192,6 +198,7 @@ FRESH = [
     lambda x, _: torch.relu(x),
     lambda x, _: x / x.size(-1) ** 0.5,
     lambda x, y: x + y,
+    lambda x, _: x.clone(),
     lambda x, y: x * y - 1,
     lambda x, _: F.layer_norm(x, x.shape[-1:]),
     lambda x, _: x.amin((1,)),

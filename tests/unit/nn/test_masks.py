@@ -140,3 +140,21 @@ def test_a_public_mask_is_a_number_once_it_is_made_one():
     model = import_module(module)
     with torch.no_grad():
         assert (model(TorchOps(), model.weights, x) - module(x)).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    "use", [lambda out, weights: weights, lambda out, weights: out + weights.mean()]
+)
+def test_weights_of_attention_are_refused_where_they_are_used(use):
+    class Called(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+        def forward(self, x):
+            out, weights = self.layer(x, x, x)
+            return use(out, weights)
+
+    model = import_module(Called().double())
+    with pytest.raises(InputError, match=r"weights of attention|wanted a module that returns"):
+        model(TorchOps(), model.weights, torch.ones(1, KEYS, WIDTH).double())
