@@ -71,6 +71,18 @@ class Headed(Before):
         return self.layers[2](torch.relu(self.mix(self.layers[0](x))))
 
 
+class Behind(Before):
+    """Changes the scores of a head that starts at zero: nothing is there to mix yet."""
+
+    def __init__(self, mix):
+        super().__init__(mix)
+        nn.init.zeros_(self.layers[2].weight)
+        nn.init.zeros_(self.layers[2].bias)
+
+    def forward(self, x):
+        return self.mix(self.layers(x))
+
+
 MIXES = {
     "batch norm": lambda h: F.batch_norm(h, None, None, training=True),
     "centred": lambda h: h - h.mean(0),
@@ -78,7 +90,7 @@ MIXES = {
     "neighbour": lambda h: h + 1e-3 * h.roll(1, 0),
     "counted": lambda h: h / len(h),
 }
-MODELS = [Branch, Adapted, Before, Headed]
+MODELS = [Branch, Adapted, Before, Headed, Behind]
 
 
 def step_of(model, losses, *, count=64):
@@ -112,7 +124,7 @@ def test_a_model_that_mixes_is_refused_before_its_first_step_also_where_it_start
         step_of(kind(MIXES[mix]), usual)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", [Branch, Adapted, Before, Headed])
 def test_without_the_check_one_record_moves_the_sum_by_many_clips(kind):
     torch.manual_seed(1)
     model = kind(MIXES["detached"])
@@ -135,6 +147,14 @@ def test_losses_that_mix_once_weights_are_no_longer_zero_are_refused_in_a_later_
         nn.init.zeros_(parameter)
     with pytest.raises(ConfigError, match="loss of one record depends on other records"):
         step_of(model, lambda said, y: usual(said, y) + said[:, 0] * said[:, 1].mean())
+
+
+def test_a_model_that_mixes_at_its_own_weights_alone_is_refused():
+    torch.manual_seed(1)
+    model = Before(lambda x: x - x.mean(0) if model.layers[0].bias[0] > 5 else x)
+    nn.init.constant_(model.layers[0].bias, 7.0)
+    with pytest.raises(ConfigError, match="depends on other records"):
+        step_of(model, usual)
 
 
 def test_a_model_that_keeps_something_of_its_rows_is_refused():
@@ -250,7 +270,7 @@ def test_mixing_behind_a_norm_shows_though_all_rows_have_one_length_there(size):
 
         def forward(self, x):
             h = self.norm(x)
-            self.out(self.norm(h + 1e-2 * h.roll(1, 0)))  # in no answer of the model
+            self.out(F.layer_norm(h + 1e-2 * h.roll(1, 0), (8,)))  # in no answer of the model
             return x[:, :2] + 0 * self.out(h)
 
     torch.manual_seed(3)

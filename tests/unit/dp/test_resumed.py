@@ -81,6 +81,20 @@ def test_a_resumed_training_that_forgets_what_was_spent_is_refused(steps_before)
         train(model, private, 1)
 
 
+def test_an_optimizer_that_is_further_than_the_state_is_refused():
+    model, optimizer, private = made()
+    batches = iter(private.loader)
+    early = private.state_dict()
+    for x, y in batches:
+        private.step(F.cross_entropy(model(x), y, reduction="none"))
+    late = optimizer.state_dict()
+    model, optimizer, private = made()
+    private.load_state_dict(early)
+    optimizer.load_state_dict(late)
+    with pytest.raises(ConfigError, match="has taken 4 private steps that this training does not"):
+        train(model, private, 1)
+
+
 def test_the_claim_says_what_no_optimizer_tells():
     state = stopped_after_one_pass()
     model, _, private = made()

@@ -147,6 +147,28 @@ def test_functions_over_the_batch_are_refused_whatever_the_layers_are(mix, start
     assert float((sums[1] - sums[0]).norm()) > 4e-3
 
 
+@pytest.mark.parametrize("at_own_weights", [False, True])
+def test_mixing_that_shows_at_some_weights_alone_is_refused(at_own_weights):
+    """Behind a head that is zero, with no other weights nothing shows; or at weights of its own."""
+
+    class Late(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+            nn.init.zeros_(self.last.weight)
+            nn.init.constant_(self.last.bias, 7.0 * at_own_weights)
+
+        def forward(self, x):
+            if at_own_weights:
+                return self.last(torch.relu(self.first(x - (self.last.bias[0] > 5) * x.mean(0))))
+            scores = self.last(torch.relu(self.first(x)))
+            return scores - scores.mean(0).detach()
+
+    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    with pytest.raises(ConfigError, match="depends on other records"):
+        train_dp_sgd(Late(), *problem(60), settings, prg=prg())
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1e38])
 @pytest.mark.parametrize("per_owner", [1, 3])
 def test_a_record_that_is_not_finite_counts_as_one_of_gradient_zero(value, per_owner):
