@@ -14,6 +14,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.given import features_and_labels, mark_of, names_of, numbers_of, to_array
 from tacit.learn.private.summary import merge_results
 from tacit.learn.training.clipping import shorten_rows
+from tacit.learn.training.holdings import HOLDING
 from tacit.learn.training.loop import Trained
 from tacit.learn.training.loop import train as take_part
 from tacit.learn.training.model import Model, as_input, make_any_model
@@ -229,6 +230,9 @@ class _Party:
         """Do this party's part."""
         usage = Usage()
         rows, labels = self.mine
+        # Between hosts owners tell it; here the task does.
+        owners = [one.owner for one in self.task.holdings]
+        session.ledger.record(*HOLDING.leaks_of_all(owners, session.parties))
         trained = take_part(session, self.task, rows=rows, labels=labels)
         role = "owner" if session.me != self.task.roles.dealer else "dealer"
         report = usage.report(name=session.me, role=role, progress=session.progress)

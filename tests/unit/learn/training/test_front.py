@@ -58,6 +58,8 @@ def test_weights_can_stay_shared():
     found = tacit.train(start(), make_owners(), epsilon=8, delta=1e-3, epochs=1, give=False)
     assert found.model is None
     assert not [leak for leak in found.ledger if leak.kind == "output"]
+    told = {leak.to for leak in found.ledger if "how many rows shop has" in leak.what}
+    assert told == set(found.task.parties) - {"shop"}
     first, second = found.shares.values()
     assert int((first["weight"] + second["weight"]).abs().max()) < 1 << 24
     with pytest.raises(ConfigError, match="give=True"):
