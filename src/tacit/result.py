@@ -167,13 +167,15 @@ class Forecast:
     """What the plan said before anything was sent.
 
     ``timings`` are of networks alone. ``computing_seconds`` is an estimate for one computing party
-    on the machine that made it, so two forecasts can be equal without it.
+    on the machine that made it, so two forecasts can be equal without it. ``notes`` say for which
+    values a result is wrong without a word.
     """
 
     cost: Cost
     timings: tuple[Timing, ...]
     plan_hash: str
     computing_seconds: float | None = field(default=None, compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

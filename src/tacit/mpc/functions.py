@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tacit.mpc import shapes
 from tacit.mpc.additive2.curves import exponent_bits, is_wide_range
+from tacit.mpc.elementwise import SMALLEST
 from tacit.mpc.functions_largest import largest
 from tacit.mpc.primitives import Primitives
 from tacit.mpc.products import Elementwise
@@ -176,6 +177,7 @@ def _normalised(ops: Primitives[V], rows: V, eps: float) -> V:
     factor = 2 ** max(0, floor(log2(ENLARGED / ops.number(rows, "normalising").bound)))
     mean = ops.scale(ops.total(ops.square(rows), dim=-1), factor**2 / shape[-1])
     mean = ops.normalise_scale(ops.shift(mean, eps * factor**2))
+    ops.note_least(SMALLEST / factor**2 - eps)
     inverse = ops.reshape(rsqrt(ops, mean), (*shape[:-1], 1))
     # At most √n, and what the error of the inverse root can add to it.
     bound = 1.01 * sqrt(shape[-1]) + 2.0**-12 * factor * ops.number(rows, "normalising").bound

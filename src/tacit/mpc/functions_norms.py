@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from tacit.errors import InputError
 from tacit.mpc import shapes
 from tacit.mpc.additive2.logspaced import FEW
+from tacit.mpc.elementwise import SMALLEST
 from tacit.mpc.functions import layer_norm, rms_norm
 from tacit.mpc.products import MatMul
 from tacit.mpc.rescaling import RescalingVerbs
@@ -159,6 +160,7 @@ class _Rows(Generic[V]):
         eps: what is added to the mean square.
         bits: fraction bits of the rows for products.
         inverse_bits: the same of what they are multiplied with.
+        unit: what one is of a mean square in front of centring.
     """
 
     x: V
@@ -168,6 +170,7 @@ class _Rows(Generic[V]):
     eps: float
     bits: int
     inverse_bits: int
+    unit: float
 
 
 def _rows(
@@ -183,7 +186,7 @@ def _rows(
     shape = ops.shape(x)
     count = shape[shapes.axis(shape, -1)]
     whole = ceil(log2(count))
-    x = ops.ready(x)
+    x, unit = ops.ready(x), 1.0
     if centred:  # n·x less the sum of x, of which 2^-k is as good as the n-th part
         known = ops.number(x, "norm")
         free = 1 << (known.ring_bits - SPARE_BITS - 2)
@@ -191,7 +194,8 @@ def _rows(
             x = ops.normalise_scale(x)  # one round more, where values are too large and too precise
         total = ops.reshape(ops.sum(x, dim=-1), (*shape[:-1], 1))
         x = ops.scale(ops.sub(ops.scale(x, count), total), 2.0**-whole)
-        eps *= (count / 2**whole) ** 2
+        unit = (count / 2**whole) ** 2
+        eps *= unit
     most = largest_mean * count
     # Short rows are small numbers: they keep more bits than usual, if their squares have room.
     bits = min(ops.frac_bits + 4, floor((HEADROOM_BITS - 1 - log2(most)) / 2))
@@ -203,7 +207,7 @@ def _rows(
         watch.lengths.append(_excess(ops, whole_row, x, most, bits))
     squares = ops.mul_rescaling(x, x, bound=most, frac_bits=(bits, bits))
     total = ops.sum(squares, dim=-1, bound=most)
-    return _Rows(x, total, shape, most, eps, bits, 2 * ops.frac_bits + 4 - bits)
+    return _Rows(x, total, shape, most, eps, bits, 2 * ops.frac_bits + 4 - bits, unit)
 
 
 def _inverse(ops: RescalingVerbs[V], rows: _Rows[V], watch: Watch[V] | None) -> Callable[[], V]:
@@ -219,6 +223,8 @@ def _inverse(ops: RescalingVerbs[V], rows: _Rows[V], watch: Watch[V] | None) -> 
     bound = reached / 2 ** (whole + 2 * down)
     shape = rows.shape[:-1]
     if watch is None or not ops.has("flagged"):
+        least = SMALLEST * 2.0 ** (whole + 2 * down) / count
+        ops.note_least((least - rows.eps) / rows.unit)
         wait = ops.begin_rescaling("rsqrt", mean, bound=bound, gain=gain)
         return lambda: ops.reshape(ops.scale(wait(), 2.0**-down), (*shape, 1))
     both = ops.begin_flagged("rsqrt", mean, bound=bound, gain=gain)

@@ -203,6 +203,9 @@ class Interpreter(MaskedOpenings[V], ABC):
         spec = self.spec(value)
         return spec.bound if isinstance(spec, OpeningSpec) else self.number(value, "bounding").bound
 
+    def note_least(self, mean_square: float) -> None:
+        """Note in a plan that rows of a smaller mean square come out of a norm too small."""
+
     def restate(self, value: V, *, bound: float) -> V:
         """Give a value a smaller bound that follows from what it is, not from how it was made."""
         return self.apply(self.make("restate", bound), value)

@@ -36,10 +36,11 @@ class Pace:
 
 
 def add_computing(forecast: Forecast, runs: Iterable[tuple[Plan, int]]) -> Forecast:
-    """Add to a forecast what one computing party computes, over plans that each run so often."""
-    pace = measure_pace()
-    seconds = sum(times * _seconds(plan, pace) for plan, times in runs)
-    return replace(forecast, computing_seconds=seconds)
+    """Add to a forecast what one party computes, and notes, over plans that each run so often."""
+    pace, rows = measure_pace(), tuple(runs)
+    seconds = sum(times * _seconds(plan, pace) for plan, times in rows)
+    notes = dict.fromkeys(note for plan, _ in rows for note in plan.notes())
+    return replace(forecast, computing_seconds=seconds, notes=tuple(notes))
 
 
 def _seconds(plan: Plan, pace: Pace) -> float:

@@ -74,6 +74,18 @@ class Plan:
     grown: tuple[tuple[str, OpeningSpec], ...] = ()
     handed: tuple[tuple[int, int], ...] = ()
     flow: tuple[tuple[Phase, Round], ...] = ()
+    least_mean_square: float = 0.0
+    """Of rows in front of norms: what is shorter comes out too small, and nothing notices it."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Say for which values a result is wrong, where nothing in the run can tell."""
+        if not self.least_mean_square:
+            return ()
+        return (
+            f"norms: rows that vary by less than {self.least_mean_square**0.5:.2g} (root mean "
+            "square) in front of a norm come out of it too small, unnoticed; lower the bound of "
+            "the input, cap hidden values, or take a permuted protocol",
+        )
 
     def digest(self) -> bytes:
         """Return a hash that two parties share only if they will do the same things."""
@@ -90,7 +102,12 @@ class Plan:
         timings = tuple(
             forecast_seconds(self.cost, rtt_ms=rtt, mbit_per_s=mbit) for rtt, mbit in networks
         )
-        return Forecast(cost=self.cost, timings=timings, plan_hash=self.digest().hex())
+        return Forecast(
+            cost=self.cost,
+            timings=timings,
+            plan_hash=self.digest().hex(),
+            notes=self.notes(),
+        )
 
 
 class PlanOps(ProtocolOps[AnySpec]):
@@ -117,6 +134,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._handed: list[tuple[int, int]] = []
         self._leaks: list[Leak] = []
         self._is_unchecked = False
+        self._least = 0.0
         self._posted: Round = ()
         self._flushed = 0
 
@@ -168,6 +186,10 @@ class PlanOps(ProtocolOps[AnySpec]):
         self.note_input(spec, name, owner_role(self._roles, owner))
         self.note_entry(spec, len(self._steps) - 1)
         return self.admitted(spec, name, owner, self._roles.computing)
+
+    def note_least(self, mean_square: float) -> None:
+        """Write down which rows are too short for a norm."""
+        self._least = max(self._least, mean_square)
 
     def recall(self, value: AnySpec) -> AnySpec | None:
         """Look a value up in the cache."""
@@ -362,6 +384,7 @@ class PlanOps(ProtocolOps[AnySpec]):
             grown=tuple(self._grown),
             handed=tuple(self._handed),
             flow=tally.flow,
+            least_mean_square=self._least,
         )
 
 

@@ -81,6 +81,7 @@ def preview(forecast: Forecast) -> RenderableType:
         *_part("Forecast", table),
         *_part("Seconds by network", _timings(forecast) if forecast.timings else None),
         *([Text(state_computing(forecast))] if forecast.timings else []),
+        *(Text(clean(note)) for note in forecast.notes),
         Text(f"Plan {clean(forecast.plan_hash)}", style="dim", overflow="fold"),
     )
 

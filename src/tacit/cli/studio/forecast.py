@@ -18,6 +18,7 @@ def lay_forecast(words: Words, job: Job, outlook: Outlook) -> Markup:
     parts: list[str] = [
         tag("p", outlook.about, class_="eyebrow"),
         *(tag("p", line) for line in outlook.lines),
+        *(tag("p", note) for note in (planned.notes if planned else ())),
         lay_facts(_figures(words, outlook, planned)),
     ]
     if planned is not None:

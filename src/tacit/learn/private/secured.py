@@ -316,7 +316,7 @@ class Secured(Shown):
             leakage=session.ledger.entries(),
             claims=self.claims(),
             utility=(),
-            notes=() if cap is None else (note_of(cap, CAP),),
+            notes=(*(() if cap is None else (note_of(cap, CAP),)), *plan.notes()),
         )
 
 

@@ -32,7 +32,7 @@ def test_a_private_encoder_says_what_the_plain_one_says(protocol):
     answer = private(ids)
     assert (answer.values - model(ids)).abs().max() < 3e-3
     assert without_setup(answer.cost) == private.forecast((1, 9)).cost
-    assert answer.result.notes == ()  # nothing saturates
+    assert not any("saturate" in note for note in answer.result.notes)
 
 
 def test_a_layer_of_an_encoder_takes_few_rounds():
@@ -102,7 +102,7 @@ def test_sealed_sentence_embeddings_of_minilm_are_the_plain_ones():
     for text in TEXTS:
         ids = torch.tensor([tokenizer.encode(text).ids])
         answer = private(ids)
-        assert answer.result.notes == ()
+        assert not any("saturate" in note for note in answer.result.notes)
         plain.append(model(ids)[0].double())
         sealed.append(answer.values[0])
     alike = functional.cosine_similarity(torch.stack(plain), torch.stack(sealed), dim=1)
