@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from masking import Cast
-from tacit.errors import PartyError
+from tacit.errors import FrameError, InputError, PartyError
 from tacit.learn.federated.contract import pack, unpack
 from tacit.learn.federated.secagg import Neighbourhood, SecAggClient, plan_secagg
 from tacit.learn.federated.secagg.messages import (
@@ -15,6 +15,7 @@ from tacit.learn.federated.secagg.messages import (
     ROSTER,
     SURVIVORS,
     attest_text,
+    read_open,
     read_roster,
     to_bitmap,
 )
@@ -211,3 +212,27 @@ def test_a_list_out_of_order_or_with_a_client_twice_is_refused(cast, change):
     plan = replace(cast.plan, clients=5) if change == "beyond" else cast.plan
     with pytest.raises(PartyError, match=r"wanted a list of different clients in order"):
         read_roster(plan, b"".join(changed))
+
+
+def test_words_of_another_length_are_refused(cast):
+    messages = up_to(cast, "advertise", "share")
+    with pytest.raises(InputError, match=f"wanted {cast.plan.length} words"):
+        cast.clients[0].mask(messages[0], cast.words[0][:-1])
+
+
+def test_a_share_that_is_not_the_one_committed_to_is_refused(cast):
+    messages = up_to(cast, "advertise", "share")
+    forged = bytearray(messages[0])
+    forged[9 + 4] ^= 1  # the first commitment of the first parcel
+    with pytest.raises(PartyError, match="its share is not the one that it committed to"):
+        cast.clients[0].mask(bytes(forged), cast.words[0])
+
+
+def test_flags_and_plans_of_another_length_are_refused(cast):
+    up_to(cast, "advertise", "share", "mask")
+    with pytest.raises(FrameError, match="wanted 1 bytes of flags, got 2"):
+        cast.clients[0].attest(pack(SURVIVORS, to_bitmap(range(6), 9)))
+    invitation = cast.server.invite()[0]
+    assert read_open(invitation) == (cast.plan, 0)
+    with pytest.raises(FrameError, match="wanted a plan of"):
+        read_open(pack(invitation[4], 0, bytes(3)))

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from masking import Cast
-from tacit.errors import FrameError, PartyError
-from tacit.learn.federated.contract import VoidRound
+from tacit.errors import DisagreementError, FrameError, PartyError
+from tacit.learn.federated.contract import VoidRound, pack, unpack
 from tacit.learn.federated.secagg import STAGES, Neighbourhood, plan_secagg
+from tacit.learn.federated.secagg.messages import ADVERT
 
 
 def make(clients, *, neighbours, threshold, minimum=2, dimension=3, word_bytes=4, known=False):
@@ -155,3 +156,65 @@ def test_one_identity_is_one_client():
     cast.server.accept(0, cast.clients[0].advertise())
     with pytest.raises(PartyError, match="'client 1' failed: another client has the same identity"):
         cast.server.accept(1, cast.clients[1].advertise())
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda cast: pack(ADVERT, own_advert(cast, 0)[9:-1]), "bytes of keys, got"),
+        (lambda cast: own_advert(cast, 1), "it gave itself out as client 1"),
+    ],
+    ids=["short", "of another"],
+)
+def test_keys_that_are_not_the_clients_own_are_refused_by_the_server_too(change, why):
+    cast = make(4, neighbours=3, threshold=3)
+    cast.server.invite()
+    cast.server.accept(2, cast.clients[2].advertise())
+    with pytest.raises(DisagreementError, match="it has shown its keys already"):
+        cast.server.accept(2, own_advert(cast, 2))
+    with pytest.raises(PartyError, match=why):
+        cast.server.accept(0, change(cast))
+
+
+def own_advert(cast, index):
+    return pack(ADVERT, cast.clients[index]._advert().to_bytes())
+
+
+def test_nothing_is_taken_from_strangers_or_after_the_end_and_no_sum_before():
+    cast = make(4, neighbours=3, threshold=3)
+    with pytest.raises(DisagreementError, match="'client 4' failed: nothing is awaited"):
+        cast.server.accept(4, own_advert(cast, 3))
+    with pytest.raises(VoidRound, match="the round has no sum yet"):
+        cast.server.total()
+    cast.run()
+    with pytest.raises(DisagreementError, match="nothing is awaited from it in the stage 'done'"):
+        cast.server.accept(0, own_advert(cast, 0))
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "why"),
+    [
+        ("share", lambda said: [said[0], said[1][: -len(said[1]) // 5]], "wanted 5 parcels"),
+        ("mask", lambda said: [said[0] + bytes(4)], "wanted an input of"),
+        ("attest", lambda said: [said[0][:-16]], "wanted a tag for 4 neighbours, got 3"),
+        ("unmask", lambda said: [said[0] + said[0][:28]], "it gave two shares of one client"),
+    ],
+)
+def test_too_much_and_too_little_is_refused_by_name_and_does_no_harm(stage, change, why):
+    def tamper(at, index, answer):
+        if (at, index) != (stage, 2):
+            return answer
+        said = unpack(answer, answer[4], "bb" if stage == "share" else "b", sender="client")
+        return pack(answer[4], *change(said))
+
+    cast = make(5, neighbours=4, threshold=3)
+    total = cast.run(tamper=tamper)
+    assert [why in str(error) for error in cast.refused] == [True]
+    assert np.array_equal(total, cast.expected())
+    assert (2 in cast.server.survivors) == (stage in ("attest", "unmask"))
+
+
+def test_a_round_in_which_too_few_show_their_keys_is_void():
+    cast = make(5, neighbours=4, threshold=3)
+    with pytest.raises(VoidRound, match="too few showed their keys: the list has 2 clients"):
+        cast.run({"advertise": {0, 1, 2}})
