@@ -343,3 +343,12 @@ def test_a_dropped_secret_of_two_owners_is_the_same_mask_at_both(protocol):
     ones = torch.ones(64, dtype=torch.float64)
     run = simulate(program, protocol=protocol, inputs={ALICE: {"x": ones}, BOB: {"y": ones}})
     assert set(run.values[ALICE].tolist()) == {0.0, 4.0}
+
+
+@pytest.mark.parametrize("bound", [1.0, 4.0, 16.0, 64.0])
+def test_a_sigmoid_is_right_at_zero_and_off_on_average_near_it_by_what_is_said(bound):
+    x = torch.arange(-0.5, 0.5, 2.0**-10, dtype=torch.float64)
+    off = evaluate(lambda ops, x: ops.sigmoid(x), x, bound=bound) - torch.sigmoid(x)
+    assert off[x == 0].item() == 0
+    assert off.abs().max() < 5.8e-4
+    assert off.mean().abs() < 2.3e-4
