@@ -41,7 +41,8 @@ def secure(
         model: a torch module of supported layers (in use, not in training), a function
             ``model(ops, weights, x)``, or a fitted estimator: a linear model, linear SVC or
             Gaussian naive Bayes of scikit-learn, or trees of scikit-learn, XGBoost or LightGBM.
-            Of trees only their number and depth are public, and ``reveal`` must be "class".
+            Of trees only their number and depth are public, and ``reveal`` must be "class". What
+            predicts more than its coefficients say (a Poisson regression: exp) is refused.
         protocol: one word decides who sees what; the report shows what that word leaks. ``he`` and
             ``enclave`` are between the two owners alone.
         weights: of a function of ops; a module has its own.
