@@ -36,7 +36,9 @@ def main() -> None:
             model.fit(table, parties)
             right = model.score(table, to=("shop",))
             rounds = forecast.cost.online_rounds
-            print(f"{model.loss} {right:.3f} right, {rounds} rounds, {sent:,} bytes")
+            print(
+                f"{model.loss} {right:.3f} right of rows fitted on, {rounds} rounds, {sent:,} bytes"
+            )
         shown = [one for one in parties.ledger() if one.kind != "size"]
         print("shown", *(f"{one.what} to {one.to};" for one in shown))
 

@@ -16,6 +16,8 @@ import tacit
 
 def main() -> None:
     """Connect to both servers over TLS, ask once, leave in good order."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     x, y = load_digits(return_X_y=True)
     with tacit.connect(sys.argv[1], me="ann", keys="keys") as service:
         answers = service.run(x[:64]).values

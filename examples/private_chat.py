@@ -15,7 +15,9 @@ import tacit
 
 def main() -> None:
     """Ask the same thing three times."""
-    model, text = sys.argv[1], sys.argv[2]
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    model, text = sys.argv[1:]
     for protocol in ("plain", "sealed", "permuted"):
         with tacit.llm.chat(model, protocol=protocol, limit=3) as talk:
             print(f"{protocol}.answer {talk.say(text).text!r}")

@@ -17,6 +17,7 @@ from tacit.mpc.additive2.coded import MultiplyCoded
 from tacit.mpc.additive2.product import Multiply
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.plan import Plan
+from tacit.mpc.protocols import find_protocol
 from tacit.result import Forecast
 from tacit.ring import Prg
 
@@ -36,9 +37,15 @@ class Pace:
 
 
 def add_computing(forecast: Forecast, runs: Iterable[tuple[Plan, int]]) -> Forecast:
-    """Add to a forecast what one party computes, and notes, over plans that each run so often."""
-    pace, rows = measure_pace(), tuple(runs)
-    seconds = sum(times * _seconds(plan, pace) for plan, times in rows)
+    """Add to a forecast what one party computes, and notes, over plans that each run so often.
+
+    Of two parties alone it is not known: they encrypt, transfer and garble, which no calibration
+    here counts.
+    """
+    rows, seconds = tuple(runs), None
+    if all(find_protocol(plan.protocol).has_dealer for plan, _ in rows):
+        pace = measure_pace()
+        seconds = sum(times * _seconds(plan, pace) for plan, times in rows)
     notes = dict.fromkeys(note for plan, _ in rows for note in plan.notes())
     return replace(forecast, computing_seconds=seconds, notes=tuple(notes))
 

@@ -195,12 +195,14 @@ def _sum_links(
         for link in known
     ]
     was_metered = bool(known) or (bool(result.parties) and not links)
+    is_silent = not links and result.forecast is not None  # the plan says that nothing is sent
+    is_told = was_metered and (bool(links) or is_silent)
     return CostRow(
         phase=phase,
         quantity=quantity,
-        forecast=sum(planned) if planned or not links else None,
+        forecast=sum(planned) if planned or is_silent else None,
         metered=sum(counted) if was_metered else None,
-        agrees=False if False in pairs else None if None in pairs or not was_metered else True,
+        agrees=False if False in pairs else None if None in pairs or not is_told else True,
     )
 
 

@@ -116,6 +116,7 @@ def test_the_plan_says_what_the_meter_counts_and_who_is_shown_what(tmp_path, pro
     assert set(bank.files) == {"predictions.csv"}
     assert set(shop.files) == {"coefficients.npz"}
     assert [sheet.title for sheet in shop.result.sheets] == ["logistic-regression: coef"]
+    assert shop.result.sheets[0].heads == ("", "#class 1")  # of classes 0 and 1
     assert [row[0] for row in shop.result.sheets[0].rows] == [
         *("bank 0", "bank 1", "bank 2", "shop 0", "shop 1", "constant")
     ]

@@ -13,7 +13,7 @@ from tacit.report.tally import (
     sum_received,
     sum_sent,
 )
-from tacit.result import Cost
+from tacit.result import NOTHING_SENT, Cost
 
 
 def _row(result, phase, quantity):
@@ -112,3 +112,9 @@ def test_every_party_has_a_place_in_the_ledger(example):
 def test_curves_of_one_title_share_a_chart(example):
     charts = group_curves(example.curves)
     assert [[c.name for c in chart] for chart in charts] == [["training", "held out"], ["private"]]
+
+
+def test_a_result_without_a_forecast_agrees_with_none(example):
+    silent = replace(example, forecast=None, metered=NOTHING_SENT)
+    for row in compare_costs(silent):
+        assert (row.forecast, row.agrees) == (None, None), row

@@ -49,7 +49,8 @@ def sheets(job: FitJob, found: Found, data: Table) -> tuple[Sheet, ...]:
     made = []
     for name, value in (found.get("coefficients") or {}).items():
         if value.size <= MOST_CELLS:
-            made.append(_matrix(f"{job.learner.kind}: {name}", value, data))
+            one = "class 1" if job.learner.target == "classes" else "value"
+            made.append(_matrix(f"{job.learner.kind}: {name}", value, data, one))
     if (matrix := found.get("confusion")) is not None:
         heads = ("class", *(f"#taken for {at}" for at in range(len(matrix))))
         lines = tuple((str(at), *map(str, row)) for at, row in enumerate(matrix.tolist()))
@@ -61,10 +62,13 @@ def sheets(job: FitJob, found: Found, data: Table) -> tuple[Sheet, ...]:
     return tuple(made)
 
 
-def _matrix(title: str, value: NDArray[np.float64], data: Table) -> Sheet:
-    """Name rows or columns by the owner of each feature, where there are as many as features."""
+def _matrix(title: str, value: NDArray[np.float64], data: Table, one: str) -> Sheet:
+    """Name rows or columns by the owner of each feature, where there are as many as features.
+
+    Of two classes there is one column: what speaks for class 1.
+    """
     wide = value.reshape(len(value), -1) if value.ndim else value.reshape(1, 1)
-    across = _features(data, wide.shape[1])
+    across = [one] if wide.shape[1] == 1 else _features(data, wide.shape[1])
     down = _features(data, len(wide))
     rows = tuple(
         (name, *(f"{one:.6g}" for one in line))
@@ -103,7 +107,7 @@ def claims_beyond(job: FitJob) -> tuple[Claim, ...]:
     reasons["measures"] = "a measure over few rows can tell about one of them"
     return tuple(
         Claim(
-            subject=f"what the {what} that {', '.join(names)} is shown tell about rows",
+            subject=f"what the {what} shown to {', '.join(names)} tell about rows",
             guarantee="no guarantee",
             assumptions=(reasons[what],),
         )

@@ -183,8 +183,9 @@ def forecast_service(job: ServeJob, asked: Asked) -> Outlook:
         volume = dict.fromkeys(("offline", "online"), 0)
         for one in cost.traffic:
             volume[one.phase] += one.payload_bytes
+        many = "1 row" if size == 1 else f"up to {size} rows"
         lines.append(
-            f"A batch of up to {size} rows: {volume['online']:,} B in {cost.online_rounds} rounds, "
+            f"A batch of {many}: {volume['online']:,} B in {cost.online_rounds} rounds, "
             f"offline {volume['offline']:,} B; what goes to and from clients comes on top."
         )
     return Outlook(

@@ -164,9 +164,14 @@ class PrivacySpec:
         if self.kind not in PRIVACIES:
             raise ConfigError(f"privacy must be one of {', '.join(PRIVACIES)}, got {self.kind!r}")
         if self.kind != "none" and (self.epsilon is None or self.clip is None):
+            missing = [
+                name
+                for name, value in (("target_epsilon", self.epsilon), ("clip", self.clip))
+                if value is None
+            ]
             raise ConfigError(
-                f"privacy {self.kind!r} wants target_epsilon and clip, got {self.epsilon} and "
-                f"{self.clip}"
+                f"privacy {self.kind!r} wants target_epsilon and clip; missing: "
+                f"{' and '.join(missing)}"
             )
         if self.kind == "none" and self.epsilon is not None:
             raise ConfigError("privacy 'none' has no ε; leave target_epsilon out")
@@ -184,11 +189,16 @@ class PrivacySpec:
                 f"got {self.mechanism!r}"
             )
         counts = self.mechanism == "nbafl" or self.kind == "record"
-        if counts != (self.records is not None):
+        if counts and self.records is None:
+            name = "privacy 'record'" if self.kind == "record" else "mechanism 'nbafl'"
             raise ConfigError(
-                "records, how many rows a client has, goes with privacy 'record' and with "
-                f"mechanism 'nbafl', and they with it; got {self.records} with {self.kind!r} and "
-                f"{self.mechanism!r}"
+                f"{name} wants records, how many rows a client has: ε depends on it, so that it is "
+                "public; got none"
+            )
+        if self.records is not None and not counts:
+            raise ConfigError(
+                "records goes with privacy 'record' and with mechanism 'nbafl': leave it out with "
+                f"{self.kind!r} and {self.mechanism!r}"
             )
         if self.records is not None and self.records < 1:
             raise ConfigError(f"records must be 1 or more, got {self.records}")

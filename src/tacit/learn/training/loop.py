@@ -170,7 +170,7 @@ def _walk(
                 if task.model.tokens and isfinite(loss):
                     text += f", perplexity {exp(loss):.2f}"
                 if worker.saturated is not None:
-                    text += f", saturated {worker.saturated[1] / worker.saturated[2]:.1e}"
+                    text += f", saturated {100 * worker.saturated[1] / worker.saturated[2]:.2g} %"
                 worker.progress.tell(text, step, total)
             if is_beyond:
                 raise RangeError(_explain_beyond(task, action.step, folder))

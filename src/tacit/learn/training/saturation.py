@@ -59,7 +59,7 @@ def describe(step: int, count: int, of: int, cap: float | None) -> str:
     at = "" if cap is None else f" at ±{cap:g}"
     text = (
         f"After step {step}, {count} of {of} hidden values and gradients of held-out rows "
-        f"saturated{at} ({count / of:.1e})"
+        f"saturated{at} ({100 * count / of:.2g} %)"
     )
     if count <= MANY * of:
         return text + "."

@@ -362,7 +362,8 @@ def test_a_ledger_is_written_before_the_training_begins(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"records": None}, "goes with privacy 'record'"),
+        ({"records": None}, "privacy 'record' wants records, how many rows a client has"),
+        ({"clip": None}, "missing: clip$"),
         ({"epsilon": None}, "wants target_epsilon and clip"),
         ({"records": 10_000}, "is 1/n or more for n = 10000 records"),
         ({"mechanism": "laplace"}, "goes with mechanism gaussian"),

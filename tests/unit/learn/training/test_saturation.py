@@ -55,4 +55,4 @@ def test_a_training_shows_how_much_saturates(cap, some):
     assert leak.to == "bank"
     private = tacit.train(model, owners, epochs=1, cap=cap, epsilon=8.0, looks="noisy")
     assert private.saturated is None  # an exact count would be outside ε
-    assert describe(3, 0, 10, None).endswith("(0.0e+00).")
+    assert describe(3, 0, 10, None).endswith("(0 %).")
