@@ -204,6 +204,9 @@ def _dims(run: Running, x: Any, dim: Any) -> list[int]:
     """Return dimensions as a falling list, so that removing one does not move the others."""
     rank = len(run.ops.shape(x))
     chosen = [dim] if isinstance(dim, int) else dim or range(rank)
+    beyond = [one for one in chosen if not -max(rank, 1) <= one < max(rank, 1)]
+    if beyond:
+        raise InputError(f"{run.ops.shape(x)} has no dimension {beyond[0]}")
     return sorted({one % rank for one in chosen}, reverse=True) if rank else []
 
 

@@ -486,3 +486,15 @@ def test_the_gain_of_a_transposed_convolution_is_that_of_its_outputs():
     largest = layer(torch.ones(1, 4, 5, 5, dtype=torch.float64)).max()
     gain = import_module(layer).gains["weight"]
     assert largest <= gain < largest * 1.01
+
+
+@pytest.mark.parametrize(
+    "reduced", [lambda x: x.amax(5), lambda x: x.argmax(2), lambda x: x.sum((0, -3))]
+)
+def test_a_dimension_that_is_not_there_is_refused_by_name(reduced):
+    class Reduced(nn.Module):
+        def forward(self, x):
+            return reduced(x)
+
+    with pytest.raises(InputError, match=r"\(2, 3\) has no dimension (5|2|-3)"):
+        import_module(Reduced())(TorchOps(), {}, torch.ones(2, 3))
