@@ -228,6 +228,15 @@ def test_a_share_that_is_not_the_one_committed_to_is_refused(cast):
         cast.clients[0].mask(bytes(forged), cast.words[0])
 
 
+def test_a_list_below_the_minimum_is_refused():
+    near = Neighbourhood(neighbours=5, threshold=4)
+    plan = plan_secagg(6, 2, bound=1.0, neighbourhood=near, minimum=5)
+    few = Cast(plan, np.ones((6, plan.length), plan.dtype), known=True)
+    adverts = [one.advertise()[9:] for one in few.clients[:4]]
+    with pytest.raises(PartyError, match="the list has 4 clients, the plan wants 5"):
+        few.clients[0].share(pack(ROSTER, b"".join(adverts)))
+
+
 def test_flags_and_plans_of_another_length_are_refused(cast):
     up_to(cast, "advertise", "share", "mask")
     with pytest.raises(FrameError, match="wanted 1 bytes of flags, got 2"):

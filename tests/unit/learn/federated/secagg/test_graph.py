@@ -8,10 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
+from masking import Cast
 from tacit.errors import ConfigError
-from tacit.learn.federated import FederatedSpec, PrivacySpec
-from tacit.learn.federated.secagg import Neighbourhood, plan_neighbourhood, secrecy_bits
+from tacit.learn.federated import FederatedSpec, PrivacySpec, round_config
+from tacit.learn.federated.secagg import (
+    Neighbourhood,
+    plan_neighbourhood,
+    plan_secagg,
+    secrecy_bits,
+)
 from tacit.learn.federated.secagg.graph import holders, share_of
+from tacit.learn.federated.secagg.messages import read_roster
+from tacit.learn.federated.secagg.sides import plan_from
 from tacit.learn.federated.summary import claims_about_updates
 
 RATES = {"drop_rate": 0.1, "colluding_share": 0.1}
@@ -70,6 +78,29 @@ def test_a_claim_prints_the_bits_of_its_own_graph():
     bits = secrecy_bits(near, 1000, minimum=600, colluding_share=0.1)
     assert any(f"2^-{math.floor(bits)}" in one for one in ring)
     assert not any("2^-" in one for one in complete)
+
+
+def test_a_round_has_the_graph_of_its_own_spec():
+    """Of its server, and of the least list that it may have."""
+    keys = frozenset(at.to_bytes(32, "big") for at in range(400))
+    known = {"keys": keys, "rounds": 1, "privacy": PrivacySpec(clip=1.0)}
+    for server, minimum in (("malicious", 240), ("curious", 240), ("curious", 350)):
+        spec = FederatedSpec(clients=400, server=server, minimum=minimum, **known)
+        near = plan_from(round_config(spec, 1)).neighbourhood
+        assert near == plan(400, server=server, minimum=minimum)
+    assert plan(400, minimum=240) != plan(400, minimum=350)
+
+
+def test_the_order_on_the_ring_comes_from_the_keys_of_all():
+    """Not from what the server alone chooses."""
+    near = Neighbourhood(neighbours=4, threshold=4)
+    sum_ = plan_secagg(20, 1, bound=1.0, neighbourhood=near, minimum=5)
+    rings = set()
+    for _ in range(3):
+        cast = Cast(sum_, np.ones((20, sum_.length), sum_.dtype))
+        body = b"".join(one.advertise()[9:] for one in cast.clients)
+        rings.add(read_roster(sum_, body).ring)
+    assert len(rings) == 3
 
 
 def test_a_graph_grows_slowly():
