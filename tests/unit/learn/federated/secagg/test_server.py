@@ -83,10 +83,13 @@ def test_two_clients_can_add_up():
     assert np.array_equal(cast.run(), cast.expected())
 
 
-def test_a_round_with_too_few_inputs_is_void():
+@pytest.mark.parametrize(
+    ("stage", "what"), [("share", "shared their secrets"), ("mask", "sent their inputs")]
+)
+def test_a_round_with_too_few_inputs_is_void(stage, what):
     cast = make(6, neighbours=5, threshold=2, minimum=5)
-    with pytest.raises(VoidRound, match="4 clients sent their inputs, the plan wants 5"):
-        cast.run({"mask": {0, 1}})
+    with pytest.raises(VoidRound, match=f"4 clients {what}, the plan wants 5"):
+        cast.run({stage: {0, 1}})
 
 
 def test_a_round_with_too_few_shares_left_is_void():
