@@ -74,6 +74,9 @@ def entry() -> None:
 
     # What is registered first comes last: all others have cleaned up by then.
     atexit.register(leave)
+    # Of the processes that we start: the folder of a job is often somebody else's, and its files
+    # are no modules of ours.
+    os.environ["PYTHONSAFEPATH"] = "1"
     keep_freed_memory()
     edge = Edge(out=Console(), err=Console(stderr=True))
 

@@ -1,6 +1,8 @@
 """A job that somebody else wrote: what one reads before running it does not run."""
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,22 @@ def job_with_code(folder, name):
     return path
 
 
+CHILDREN = """
+import subprocess
+from multiprocessing import get_context
+from tacit.cli import main
+from tacit.party import python_command
+
+def start_children(arguments, edge):
+    child = get_context("spawn").Process(target=print)
+    child.start()
+    child.join()
+    return child.exitcode or subprocess.run(python_command("--version")).returncode
+
+if __name__ == "__main__":
+    main.run_command = start_children
+    main.entry()
+"""
 COMMANDS = {
     "train-digits": ("plan", "plan --all-protocols", "run", "doctor --job"),
     "predict": ("plan", "plan --all-protocols", "run", "leakage"),
@@ -96,3 +114,18 @@ def test_a_file_is_allowed_as_it_is_and_asked_about_again_once_it_changes(home):
     (home / "net.py").write_text(CODE + "\n# and more\n")
     code, _, err = tacit_says("plan", job)
     assert (code, "tacit allow" in err) == (2, True)
+
+
+def test_no_process_of_a_run_imports_what_lies_in_the_folder_of_a_job(home):
+    (home / "job").mkdir()
+    for name in ("click", "multiprocessing", "tacit"):
+        (home / "job" / f"{name}.py").write_text(f"raise SystemExit('{name} of the job')")
+    (home / "command.py").write_text(CHILDREN)
+    done = subprocess.run(
+        [sys.executable, home / "command.py"],
+        cwd=home / "job",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()[0]) == (0, "tacit"), done.stderr
