@@ -221,7 +221,9 @@ def _revealed(result: Result) -> list[str]:
         [leak for leak in result.leakage if leak.kind == kind] for kind in ("output", "protocol")
     )
     if seen:
-        texts = [_seen_in_full(seen), _seen_by(seen), "parties saw more than the result"]
+        who = _who(seen)
+        texts = [_seen_in_full(seen), _seen_by(seen), f"{who} saw more than the result"]
+        texts.append(f"{who} saw more")
     else:
         texts = _shown(result, outputs)
     if not list_absent(result):
@@ -262,9 +264,12 @@ def _seen_in_full(leaks: Sequence[Leak]) -> str:
 
 
 def _seen_by(leaks: Sequence[Leak]) -> str:
+    return f"{_who(leaks)} saw more than the declared result"
+
+
+def _who(leaks: Sequence[Leak]) -> str:
     parties = [*dict.fromkeys(shorten(leak.to, 24) for leak in leaks)]
-    who = enumerate_names(parties) if len(parties) < 4 else f"{len(parties)} parties"
-    return f"{who} saw more than the declared result"
+    return enumerate_names(parties) if len(parties) < 4 else f"{len(parties)} parties"
 
 
 def _fit(choices: Sequence[Sequence[str]]) -> str:

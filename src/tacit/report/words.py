@@ -204,6 +204,9 @@ def _check_revealed(result: Result) -> Check:
 
 
 def _check_worth(result: Result) -> tuple[Check, ...]:
+    void = next((one for one in result.utility if one.name == "void rounds"), None)
+    if void is not None and void.value and void.value == void.samples:
+        return (Check("What it is worth", "No round gave a model: nothing was learned", "bad"),)
     found = find_majority(result)
     if found is None or result.kind in GAMES:
         return ()

@@ -60,6 +60,13 @@ def test_an_accuracy_without_worth_is_said_first(example, accuracy, low, often, 
     assert ("no better than the most frequent class" in state_headline(made)) is is_idle
 
 
+@pytest.mark.parametrize(("void", "is_said"), [(3.0, True), (2.0, False), (0.0, False)])
+def test_a_run_of_void_rounds_alone_is_said_first(example, void, is_said):
+    made = Metric(name="void rounds", value=void, unit="rounds", samples=3)
+    first = list_checks(replace(example, utility=(made,)))[0]
+    assert (first.text == "No round gave a model: nothing was learned") is is_said
+
+
 def test_names_are_listed_as_people_do():
     assert enumerate_names(["a"]) == "a"
     assert enumerate_names(["a", "b", "c"]) == "a, b and c"
