@@ -6,6 +6,7 @@ secure aggregation between the product's own clients and a server that shows eac
 likes: `tacit` alone decides which masks are put on, which shares are given up, and what recovers.
 """
 
+from collections import Counter
 from contextlib import contextmanager
 from copy import copy
 from functools import cache
@@ -160,7 +161,8 @@ class Masked:
                 parcels.append(to_bytes("<I", owner) + parcel)
 
         def record(words, *, plus, minus):
-            seen.append({**dict.fromkeys(plus, 1), **dict.fromkeys(minus, -1)})
+            seen.append(Counter(plus))
+            seen[0].subtract(minus)
 
         with patch.object(client, "add_masks", record):
             try:
