@@ -180,9 +180,9 @@ def run_without(patches: tuple[Patch, ...], chosen: argparse.Namespace) -> dict[
 
 
 def verify_cells(models: Path, count: int) -> dict[str, Any]:
-    """Verify the rows of all 40 cells."""
+    """Verify the rows of all cells: 40 where all models are there."""
     found = {}
-    for number in ORDER:
+    for number in (one for one in ORDER if (models / f"{one}.npz").exists()):
         ensemble, rows = load(models, number)
         for eps in EPS["mnist" if "mnist" in SPECS[number].data else "tabular"]:
             asked = Inquiry(eps, budget=Budget(seconds=10.0))

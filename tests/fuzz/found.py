@@ -7,4 +7,14 @@ FOUND = {
         inputs=(Given("alice", 8.0, [1.0, 3.0], (2,)),),
         steps=(Step("one_hot", (0,), {"classes": 3}), Step("shift", (1,), {"by": -0.07})),
     ),
+    "a product without numbers": Program(
+        inputs=(Given("alice", 1.0, [[], []], (2, 0)), Given("alice", 8.0, [], (0, 5))),
+        steps=(Step("matmul", (0, 1)),),
+    ),
+    "a curve of no numbers": Program(
+        inputs=(Given("alice", 32.0, [[], []], (2, 0)),), steps=(Step("gelu", (0,)),)
+    ),
+    "a comparison of no numbers": Program(
+        inputs=(Given("bob", 8.0, [], (0,)),), steps=(Step("relu", (0,)),)
+    ),
 }
