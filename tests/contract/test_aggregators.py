@@ -1,6 +1,8 @@
 """What every aggregator must do, whatever its privacy: one suite over the whole table."""
 
 import tracemalloc
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,9 +21,9 @@ from tacit.learn.federated import (
     run_round,
 )
 from tacit.learn.federated.contract import HELPER, kind_of, pack, unpack
-from tacit.learn.federated.encrypted.sides import DECRYPT
+from tacit.learn.federated.encrypted.sides import DECRYPT, PART
 from tacit.learn.federated.keyed.authority import RELEASED
-from tacit.learn.federated.plain import UPDATE
+from tacit.learn.federated.plain import SELECTED, UPDATE
 from tacit.learn.federated.shuffled import roles as shuffled_roles
 from tacit.learn.federated.shuffled.roles import CONFIRMED
 from tacit.ring import Prg
@@ -359,3 +361,64 @@ def test_a_shuffler_that_gives_nothing_or_something_else_back_voids_the_round(sp
 
     with pytest.raises(VoidRound, match=f"'shuffler' failed: {why}"):
         run_round(stage.server, exchange, stage.meter)
+
+
+@pytest.mark.parametrize(
+    ("places", "why"),
+    [([0, 0], "at most 2 different"), ([0, 1, 2], "at most 2 different"), ([DIMENSION], "entry 5")],
+)
+def test_a_plain_server_takes_as_many_entries_as_there_are_and_each_once(places, why):
+    stage = Stage(make_policy("plain", "none"), make_offers())
+    mechanism = replace(stage.terms.mechanism, selection=SimpleNamespace(answers=2))
+    server = stage.aggregator.make_server(replace(stage.terms, mechanism=mechanism), Prg.from_os())
+    values = np.zeros(len(places), "<f4").tobytes()
+    with pytest.raises(PartyError, match=why):
+        server.accept(1, pack(SELECTED, 1, np.array(places, "<u4").tobytes(), values))
+
+
+def by_threshold(**changes):
+    key = {"cipher": "paillier", "threshold": 3}
+    return Stage(make_policy("encrypted", "none", **key), make_offers(), **changes)
+
+
+def test_one_holder_of_a_shared_key_is_not_two():
+    """The sum would be opened by fewer clients than the key wants."""
+
+    def copied(index, answer):
+        if kind_of(answer, sender="x") != PART:
+            return answer
+        parts.append(answer)
+        return parts[0] if len(parts) == 2 else answer
+
+    parts = []
+    stage = by_threshold(tamper=copied)
+    stage.run()
+    again = [error for error in stage.meter.refused if "another client's" in error.reason]
+    assert len(again) == 1  # another was asked in its place
+
+
+def test_too_few_who_decrypt_void_the_round():
+    def silent(index, answer):
+        is_part = kind_of(answer, sender="x") == PART
+        return PartyError(f"client {index}", "gone") if is_part else answer
+
+    with pytest.raises(VoidRound, match="0 clients decrypted the sum, the key wants 3"):
+        by_threshold(tamper=silent).run()
+
+
+def test_what_a_client_cannot_decrypt_is_the_server_s_failure():
+    stage = by_threshold()
+    sent = []
+
+    def noting(messages):
+        sent.append(messages)
+        yield from stage.exchange(messages)
+
+    run_round(stage.server, noting, stage.meter)
+    index, message = next(iter(sent[-1].items()))
+    survivors, body = unpack(message, DECRYPT, "bb", sender="server")
+    fresh = by_threshold()
+    fresh.answer(index, fresh.server.invite()[index])
+    refused = fresh.answer(index, pack(DECRYPT, survivors, body[:-1]))
+    assert isinstance(refused, PartyError)
+    assert refused.party == "server"

@@ -253,3 +253,11 @@ def test_a_fingerprint_is_parsed_as_it_is_written(workshop):
 def test_anything_else_is_no_fingerprint(text):
     with pytest.raises(IdentityError, match="64 lower-case hexadecimal digits"):
         parse_fingerprint(text)
+
+
+def test_a_key_file_that_is_a_folder_is_named(tmp_path):
+    make_identity("alice", tmp_path)
+    (tmp_path / "alice.crt").unlink()
+    (tmp_path / "alice.crt").mkdir()
+    with pytest.raises(IdentityError, match=r"cannot read .*alice.crt"):
+        load_identity(tmp_path, "alice")

@@ -9,7 +9,13 @@ from cryptography.hazmat.primitives import serialization
 from tacit import crypto
 from tacit.errors import IdentityError
 from tacit.transport import Credentials, fingerprint, listen
-from tacit.transport.hello import GreetingError, Hello, recv_hello, send_hello
+from tacit.transport.hello import (
+    GreetingError,
+    Hello,
+    exchange_certificates,
+    recv_hello,
+    send_hello,
+)
 from tacit.transport.tls import secure
 
 RESET = socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
@@ -99,3 +105,21 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(keys, tmp_p
     locked.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
     with pytest.raises(IdentityError, match="has a password"):
         Credentials(keys["ann"].certificate_file, locked).check()
+
+
+@pytest.mark.parametrize("size", [0, 8193, 65_535])
+def test_a_certificate_of_a_size_that_none_has_is_not_waited_for(size):
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        mine.sendall(b"TACIT\x01" + size.to_bytes(2, "little") + bytes(size))
+        with pytest.raises(GreetingError, match=f"announced a certificate of {size} bytes"):
+            exchange_certificates(theirs, b"ours", deadline=time.monotonic() + 60)
+
+
+def test_who_hangs_up_in_the_middle_of_a_greeting_is_said_to():
+    mine, theirs = socket.socketpair()
+    with theirs:
+        mine.sendall(b"TACIT\x01\x10\x00half")
+        mine.shutdown(socket.SHUT_WR)
+        with mine, pytest.raises(GreetingError, match="hung up during the greeting"):
+            exchange_certificates(theirs, b"ours", deadline=time.monotonic() + 5)

@@ -1,5 +1,6 @@
 """Keys and secrets that a node's own config names: of another kind, or not there."""
 
+import inspect
 from types import SimpleNamespace
 
 import pytest
@@ -9,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 pytest.importorskip("flwr")
 
-from tacit.errors import IdentityError
-from tacit.learn.federated import apps
+from tacit.errors import IdentityError, PartyError
+from tacit.learn.federated import apps, node
 
 
 def context(tmp_path, name, made):
@@ -42,3 +43,15 @@ def test_a_key_that_cannot_be_read_is_named(tmp_path):
 def test_a_secret_that_cannot_be_read_is_named_and_not_an_empty_one(tmp_path):
     with pytest.raises(IdentityError, match="cannot be read as a client's secret"):
         apps._secret(context(tmp_path, "secret", None))
+
+
+@pytest.mark.parametrize("value", ["1", 1.0, None])
+def test_a_number_of_a_message_is_a_whole_one(value):
+    with pytest.raises(PartyError, match="wanted a whole number"):
+        node.to_int(value)
+
+
+def test_a_node_helps_no_aggregator_that_has_no_helper():
+    spec = SimpleNamespace(aggregator="masked")
+    with pytest.raises(PartyError, match="aggregator 'masked' has no helper"):
+        node.help_round(spec, *[None] * (len(inspect.signature(node.help_round).parameters) - 1))

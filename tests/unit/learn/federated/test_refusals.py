@@ -250,6 +250,29 @@ def test_how_many_examples_a_node_has_does_not_leave_it_under_a_promise(aggregat
     assert outcome.rounds[0].survivors == (0, 1, 2, 3)
 
 
+@pytest.mark.parametrize(
+    ("examples", "more", "why"),
+    [(0, 0, "num-examples 0, wanted at least 1"), (3, 1, "numbers, got")],
+)
+def test_an_app_that_returns_another_model_or_nobody_s_is_left_out(examples, more, why):
+    policy, contexts = make_policy("plain", kind="none"), make_contexts(5)
+    app = ClientApp(mods=[client_mod(policy)])
+
+    @app.train()
+    def train(message, context):
+        is_odd = context.node_id == 100
+        arrays = dict(message.content["arrays"])
+        if is_odd and more:
+            arrays["more"] = Array(np.zeros(more, np.float32))
+        count = MetricRecord({"num-examples": examples if is_odd else 3})
+        content = {"arrays": ArrayRecord(arrays), "m": count}
+        return Message(RecordDict(content), reply_to=message)
+
+    one = train_on(Nodes(app, contexts), policy).rounds[0]
+    assert 0 not in one.survivors
+    assert why in str(one.refused[0])
+
+
 @pytest.mark.parametrize("data", [b"", b"xx", b"\x93NUMPY\x01\x00"])
 def test_arrays_that_cannot_be_read_are_the_servers_fault(data):
     called = []

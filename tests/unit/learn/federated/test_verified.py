@@ -13,7 +13,7 @@ from tacit.learn.federated.promises import promises
 from tacit.learn.federated.secagg.plan import SESSION_BYTES, to_wire
 from tacit.learn.federated.shuffled.roles import COMPLAINED, CONFIRMED
 from tacit.learn.federated.sums import plan_sum, write_survivors
-from tacit.learn.federated.verified import CHECK, is_right, tags_of, write_tags
+from tacit.learn.federated.verified import CHECK, TAGGED, is_right, tags_of, write_tags
 from tacit.ring import Prg
 
 CLIENTS, SIZE = 5, 40
@@ -280,3 +280,15 @@ def test_an_honest_sum_is_confirmed_by_everyone():
     assert COMPLAINED not in said
     assert len(to_wire(stage.server._inside.plan, stage.server._inside.total())) > 4 * SIZE
     assert found.survivors == (0, 1, 3, 4)
+
+
+def test_an_update_without_tags_is_in_no_sum():
+    """Else a client of other code could be in a sum that nobody can check for its part."""
+
+    def bare(index, answer):
+        if index == 1 and kind_of(answer, sender="x") == TAGGED:
+            return unpack(answer, TAGGED, "bb", sender="x")[1]
+        return answer
+
+    with pytest.raises(VoidRound, match="'client 1' failed: it has tagged nothing"):
+        Stage(policy(), offers(), tamper=bare).run()
