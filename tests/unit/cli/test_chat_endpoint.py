@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 
 import pytest
@@ -223,6 +223,20 @@ def test_a_burst_of_programs_is_connected_before_the_endpoint_gets_to_the_first(
         stack.callback(endpoint.close)
         for _ in range(60):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=0.5))
+
+
+def test_a_conversation_longer_than_the_user_lets_programs_have_read_is_refused_at_once():
+    endpoint = Endpoint(
+        ("127.0.0.1", 0), partner(Script("hello")), Manner(limit=20, longest_prompt=12)
+    )
+    look = lambda: None  # noqa: E731
+    try:
+        for size, is_short in ((12, True), (13, False)):
+            ask = Ask(messages=(Message(role="user", content=size * "x"),), limit=5)
+            with nullcontext() if is_short else pytest.raises(InputError, match="at most 12"):
+                assert list(endpoint.answer(ask, look))[:-1] == list("hello")
+    finally:
+        endpoint.close()
 
 
 class Reader(Script):

@@ -80,6 +80,12 @@ _SUITS = (
 @click.option("--mbit", type=float, metavar="Y", help="With --rtt-ms: its bandwidth in Mbit/s.")
 @click.option("--prompt", "-p", help="Answer this and leave, instead of reading lines.")
 @click.option("--endpoint", metavar="HOST:PORT", help="Serve local programs, as OpenAI does.")
+@click.option(
+    "--longest-prompt",
+    type=click.IntRange(min=1),
+    metavar="TOKENS",
+    help="With --endpoint: refuse longer conversations, which all others would wait for.",
+)
 @with_options(MANNER)
 @click.pass_obj
 def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Unpack[Asked]) -> None:
@@ -94,6 +100,8 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Unpack[Asked]) -
     role, job, keys, quota = how["role"], how["job"], how["keys"], how["quota"]
     where = {"endpoint": how["endpoint"], "prompt": how["prompt"]}
     manner = _manner(how)
+    if how["longest_prompt"] is not None and how["endpoint"] is None:
+        raise click.UsageError("--longest-prompt is for programs: it goes with --endpoint.")
     if (role is None) != (job is None):
         raise click.UsageError("--as and --job belong together: give both or neither.")
     if plain and (role is not None or any(how.get(one) != NOTHING[one] for one in NOTHING)):
@@ -330,7 +338,12 @@ def _manner(how: Asked) -> "Manner":
         repetition_penalty=how["repetition_penalty"],
         seed=how["seed"],
     )
-    return Manner(sampling=sampling, limit=how["limit"], system=how["system"])
+    return Manner(
+        sampling=sampling,
+        limit=how["limit"],
+        system=how["system"],
+        longest_prompt=how["longest_prompt"],
+    )
 
 
 def _talk_plainly(edge: "Edge", path: str | None, manner: "Manner", **where: str | None) -> None:

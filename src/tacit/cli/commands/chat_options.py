@@ -51,6 +51,7 @@ class Asked(Choices):
     mbit: float | None
     prompt: str | None
     endpoint: str | None
+    longest_prompt: int | None
     system: str | None
     limit: int
     temperature: float

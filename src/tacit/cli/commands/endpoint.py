@@ -77,6 +77,12 @@ class Endpoint:
         the queue, between two parts of the prompt or between two pieces of the answer.
         """
         reply = self._partner.reply(ask, between=look)  # what is too long need not queue
+        longest = self.manner.longest_prompt
+        if longest is not None and reply.prompt_tokens > longest:
+            raise InputError(
+                f"wanted a conversation of at most {longest} tokens here, got "
+                f"{reply.prompt_tokens}; others wait while a long one is read"
+            )
         with self._turns.take(look):
             for piece in reply:
                 look()

@@ -137,6 +137,11 @@ class Reply:
                 f"context is {context}; start a new one"
             )
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Return how many tokens the conversation has, with the marks of its template."""
+        return len(self._prompt)
+
     def __iter__(self) -> Iterator[str]:
         until = _Until(self._ask.stops)
         spelling = Spelling(self._tokenizer)
@@ -211,11 +216,15 @@ def _overlap(text: str, stop: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How answers are made; all of it is the user's own choice and unknown to the others."""
+    """How answers are made; all of it is the user's own choice and unknown to the others.
+
+    ``longest_prompt`` is how many tokens a program may have an endpoint read; None: the context.
+    """
 
     sampling: Sampling = field(default_factory=Sampling)
     limit: int = 256
     system: str | None = None
+    longest_prompt: int | None = None
 
     def ask(self, talk: list[Message]) -> Ask:
         """Ask for the next answer in a conversation."""
