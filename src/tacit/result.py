@@ -6,6 +6,7 @@ zero is never a substitute.
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import ceil
 from typing import Literal
 
 from tacit import __version__
@@ -216,7 +217,7 @@ class Result:
             word = "round" if count == 1 else "rounds"
             rows.append((phase, f"{count:,} {word}, {sum(sent[phase]):,} bytes"))
         rows += [(f"shown to {one.to}", f"{one.what} ({one.elements})") for one in self.leakage]
-        rows += [("promise", f"{one.subject}: {one.guarantee}") for one in self.claims]
+        rows += [("promise", _promised(one)) for one in self.claims]
         return [*rows, *(("note", note) for note in self.notes)]
 
     def __str__(self) -> str:
@@ -224,6 +225,14 @@ class Result:
 
     def _repr_html_(self) -> str:
         return table(f"{self.kind}: {self.name}", self.headline())
+
+
+def _promised(one: Claim) -> str:
+    text = f"{one.subject}: {one.guarantee}"
+    if one.epsilon is None or one.delta is None:
+        return text
+    most = ceil(1000 * one.epsilon) / 1000  # rounded up: it is a bound
+    return f"{text}, ε = {most:g} at δ = {one.delta:g} for {one.relation} ({one.accountant})"
 
 
 def _measured(one: Metric) -> tuple[str, str]:

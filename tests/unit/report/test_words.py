@@ -247,3 +247,19 @@ def test_an_epsilon_at_the_top_of_a_page_stands_with_what_it_is_about():
     assert "ε = 2" in text
     assert "for adding or removing one record" in text
     assert "up to 12 % of those" in text
+
+
+def test_a_printed_promise_has_its_epsilon_with_all_that_it_means(example):
+    claim = Claim(
+        subject="labels",
+        guarantee="ε-label differential privacy",
+        assumptions=(),
+        epsilon=1.00004,
+        delta=0.0,
+        relation="replacing one label",
+        accountant="basic",
+    )
+    promised = dict(replace(example, claims=(claim,)).headline())["promise"]
+    assert promised == (
+        "labels: ε-label differential privacy, ε = 1.001 at δ = 0 for replacing one label (basic)"
+    )
