@@ -295,7 +295,7 @@ class Masked:
             return frozenset([self_key(seed, session)])
         pairs = key_pair_of(seed, session, b"mask")
         return frozenset(
-            pair_key(pairs, other._masking.public, session)
+            pair_key(pairs, other._masking.public, session, between=(index, other._index))
             for other in self.first
             if other._index != index
         )

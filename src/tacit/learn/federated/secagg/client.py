@@ -151,7 +151,9 @@ class SecAggClient:
             other = roster.adverts[position]
             if other.index != self._index:
                 side = plus if self._index < other.index else minus
-                side.append(pair_key(self._masking, other.masking, self._plan.session))
+                between = self._index, other.index
+                session = self._plan.session
+                side.append(pair_key(self._masking, other.masking, session, between=between))
         masked = np.array(words, self._plan.dtype)
         if masked.shape != (self._plan.length,):
             raise InputError(f"wanted {self._plan.length} words, got shape {masked.shape}")

@@ -227,9 +227,14 @@ def key_pair_of(seed: bytes, session: bytes, purpose: bytes) -> KeyPair:
     return KeyPair(public=private.public_key().public_bytes_raw(), private=private)
 
 
-def pair_key(mine: KeyPair, theirs: bytes, session: bytes) -> bytes:
-    """Derive the key of the mask between two clients."""
-    return derive(agree(mine, theirs), context=b"tacit masked pair" + session, length=SEED_BYTES)
+def pair_key(mine: KeyPair, theirs: bytes, session: bytes, *, between: tuple[int, int]) -> bytes:
+    """Derive the key of the mask between two clients, named by their indices in any order.
+
+    The names are a part of it. One that shows the public key of another as its own would else have
+    a third client put on the same mask twice, with opposite signs: two masks fewer on its input.
+    """
+    context = b"tacit masked pair" + session + struct.pack("<II", *sorted(between))
+    return derive(agree(mine, theirs), context=context, length=SEED_BYTES)
 
 
 def self_key(seed: bytes, session: bytes) -> bytes:

@@ -85,7 +85,8 @@ def _left_behind(
     for other in roster.holders(position)[1:]:
         if other in alive:
             their = roster.adverts[other]
-            yield their.index > advert.index, pair_key(pairs, their.masking, session)
+            key = pair_key(pairs, their.masking, session, between=(advert.index, their.index))
+            yield their.index > advert.index, key
 
 
 def _recover_seeds(roster: Roster, held: Held, wanted: Iterable[int]) -> dict[int, bytes]:

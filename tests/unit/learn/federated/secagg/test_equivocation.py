@@ -95,7 +95,10 @@ def read_input(cast, roster, victim, message, given):
     )
     words = np.array(from_wire(plan, message[9:]))
     pairs = key_pair_of(pair, plan.session, b"mask")
-    keys = {i: pair_key(pairs, roster.adverts[i].masking, plan.session) for i in around[1:]}
+    keys = {
+        i: pair_key(pairs, roster.adverts[i].masking, plan.session, between=(i, victim))
+        for i in around[1:]
+    }
     add_masks(
         words,
         plus=[key for i, key in keys.items() if i < victim],
