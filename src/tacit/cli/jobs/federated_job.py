@@ -109,11 +109,12 @@ class FederatedTable:
         aggregator: "plain", "masked", "shuffled", "encrypted", "keyed", "sequential" or "bounded".
         minimum: fewest clients whose mean is shown; 0.6 of them if not given.
         drop_rate: the share of clients that may fall silent in a round.
-        colluding_share: the share of clients that may work with the server.
+        colluding_share: the share of clients that may work with the server; of all whose keys are
+            named, where the server is "malicious".
         server: "curious" follows the protocol and looks; "malicious" may do anything, and wants
             the clients' keys.
-        keys: the Ed25519 public keys of all clients, as 64 hexadecimal digits each; a simulation
-            makes keys of its own in their place.
+        keys: the Ed25519 public keys of all who may be clients, as 64 hexadecimal digits each; a
+            simulation makes keys of its own in their place.
         shuffler: the X25519 public key of the shuffler, in the same way.
         authority: the X25519 public key of the key authority, in the same way, for "keyed".
         cipher: for "encrypted": "bfv" or "paillier".

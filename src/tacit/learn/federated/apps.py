@@ -87,7 +87,7 @@ def make_client_app(
     """
     signing = list[bytes]()
     if spec.keys is not None:
-        made = [Ed25519PrivateKey.generate() for _ in range(spec.clients)]
+        made = [Ed25519PrivateKey.generate() for _ in spec.keys]
         signing = [key.private_bytes_raw() for key in made]
         spec = replace(spec, keys=frozenset(key.public_key().public_bytes_raw() for key in made))
 

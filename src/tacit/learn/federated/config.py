@@ -29,7 +29,7 @@ class RoundConfig:
         minimum: fewest clients whose mean may be shown.
         mechanism: the clip and the noise, calibrated to the privacy of the spec.
         drop_rate: the share of clients that may fall silent.
-        colluding_share: the share that may work with the server.
+        colluding_share: the share of a round's clients that may work with the server.
         server: what the server is assumed to do.
         keys: the Ed25519 public keys of all who may take part, if they are named.
         largest_weight: the most examples that a client is given weight for; 1 weighs all alike.
@@ -88,7 +88,7 @@ def round_config(spec: FederatedSpec, dimension: int) -> RoundConfig:
         minimum=spec.minimum,
         mechanism=calibrate(spec, size),
         drop_rate=spec.drop_rate,
-        colluding_share=spec.colluding_share,
+        colluding_share=spec.share_in_round,
         server=spec.server,
         keys=spec.keys,
         largest_weight=spec.largest_weight,

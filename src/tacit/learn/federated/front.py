@@ -307,7 +307,8 @@ def train_federated(
         secrets=secrets,
     )
     if spec.keys is not None:
-        spec = replace(spec, keys=local.identities)
+        others = sorted(spec.keys)[spec.clients :]  # named, and in no round here
+        spec = replace(spec, keys=local.identities.union(others))
     outcome = run_rounds(local, learner.first_weights(), spec, judge=judge, on_round=on_round)
     return replace(outcome, clients_cpu_s=local.clients_cpu_s)
 

@@ -223,11 +223,13 @@ class FederatedSpec:
         training: how a client trains in a round; for privacy "record" its steps spend ε.
         minimum: fewest clients whose mean may be shown; 0.6 of them, if not given.
         drop_rate: the share of clients that may fall silent in a round.
-        colluding_share: the share that may work with the server.
+        colluding_share: the share that may work with the server, of the clients of a round; with
+            server "malicious", which chooses who is in one, of all whose keys are named.
         server: what the server is assumed to do; "malicious" wants ``keys``,
             and of "keyed" also ``authority``.
-        keys: the Ed25519 public keys of all who may take part. Without them whoever runs the
-            server can invent clients: secure aggregation is then safe from a curious server only.
+        keys: the Ed25519 public keys of all who may take part, as many as a round has or more.
+            Without them whoever runs the server can invent clients: secure aggregation is then
+            safe from a curious server only.
         shuffler: the shuffler's X25519 public key, for the aggregator "shuffled". Without it
             clients take the key that the server passes on, which could be its own: it would then
             read all reports in their first envelope.
@@ -301,13 +303,22 @@ class FederatedSpec:
         return self.shuffler if self.aggregator == "shuffled" else self.authority
 
     @property
+    def share_in_round(self) -> float:
+        """The share of the clients of a round that may work with the server.
+
+        One that may do anything invites all of those whose keys are named into one round.
+        """
+        named = len(self.keys or ()) if self.server == "malicious" else 0
+        return self.colluding_share * max(1.0, named / self.clients)
+
+    @property
     def lost(self) -> int:
         """The clients of a round whose noise and reports somebody else knows.
 
         One at least: a fellow client that sees the models knows its own noise and its own reports,
         and hides nobody from itself.
         """
-        return max(1, share_of(self.clients, self.colluding_share))
+        return max(1, share_of(self.clients, self.share_in_round))
 
     @property
     def honest(self) -> int:
@@ -324,6 +335,13 @@ class FederatedSpec:
             )
         if self.keys is not None and len(self.keys) < self.clients:
             raise ConfigError(f"{self.clients} clients want as many keys, got {len(self.keys)}")
+        colluding = share_of(self.clients, self.share_in_round)
+        if self.server == "malicious" and self.keys is not None and colluding >= self.minimum:
+            raise ConfigError(
+                f"of {len(self.keys)} named keys {colluding} may work with the server, and it "
+                f"chooses who is in a round: a sum of {self.minimum} could be of those alone; name "
+                f"fewer keys than would fill it, raise minimum, or lower colluding_share"
+            )
 
     def _check_keys(self) -> None:
         """Refuse keys that cannot keep what the spec assumes."""
@@ -335,6 +353,11 @@ class FederatedSpec:
             raise ConfigError(
                 f"aggregator {self.aggregator!r} rests on a server that follows the protocol; for "
                 "server 'malicious' take 'masked' or 'keyed'"
+            )
+        if self.aggregator == "shuffled" and self.server == "malicious":
+            raise ConfigError(
+                "aggregator 'shuffled' rests on a server that invents no clients, as the shuffler "
+                "cannot tell them from others; for server 'malicious' take 'masked' or 'keyed'"
             )
         if self.aggregator == "keyed" and self.server == "malicious" and self.authority is None:
             raise ConfigError(

@@ -20,7 +20,7 @@ _SERVERS = {
     "curious": "the server follows the protocol and invents no clients",
     "malicious": (
         "the server may do anything; the job names the clients' keys, and they are theirs; nodes "
-        "choose the code that they run"
+        "choose the code that they run, and in how many runs: each is counted anew"
     ),
 }
 
@@ -61,13 +61,16 @@ def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
     """Return what is promised about single updates, and about sums that are checked."""
     claims = list[Claim]()
     if spec.aggregator == "masked":
+        named = len(spec.keys or ())
+        is_chosen = spec.server == "malicious"
+        whose = f"the {named} clients named" if is_chosen else "the clients of a round"
         claims.append(
             Claim(
                 subject="each client's update in a round, towards the server",
                 guarantee="hidden in the sum of those who stayed",
                 assumptions=(
                     _SERVERS[spec.server],
-                    f"at most {spec.colluding_share:.0%} of the clients work with it; {LAST}",
+                    f"at most {spec.colluding_share:.0%} of {whose} work with it; {LAST}",
                     *([CHOSEN] if spec.server == "malicious" else []),
                     f"at most {spec.drop_rate:.0%} of the clients fall silent in a round; "
                     "if more do, the round may be void",
@@ -87,11 +90,11 @@ def _graph(spec: FederatedSpec) -> str:
         spec.clients,
         minimum=spec.minimum,
         drop_rate=spec.drop_rate,
-        colluding_share=spec.colluding_share,
+        colluding_share=spec.share_in_round,
         server=spec.server,
     )
     bits = secrecy_bits(
-        near, spec.clients, minimum=spec.minimum, colluding_share=spec.colluding_share
+        near, spec.clients, minimum=spec.minimum, colluding_share=spec.share_in_round
     )
     if math.isinf(bits):
         return ""

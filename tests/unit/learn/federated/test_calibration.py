@@ -9,6 +9,9 @@ from scipy.stats import norm
 from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, epsilon
 from tacit.errors import ConfigError
 from tacit.learn.federated import FederatedSpec, PrivacySpec, calibrate
+from tacit.learn.federated.config import round_config
+from tacit.learn.federated.secagg.sides import plan_from
+from tacit.learn.federated.summary import claims_about_updates
 
 
 def make(kind, *, aggregator="masked", dimension=7850, run=(100, 80, 10, 20), **asked):
@@ -90,6 +93,37 @@ def test_a_fellow_client_that_knows_its_own_noise_learns_no_more_than_is_claimed
     assert 1.7 < found <= made.claim.epsilon <= 2.0
     # Noise in as many parts as there are clients, as 0.1 had it, claims the same and gives less.
     assert seen_by_a_fellow(minimum, clients, minimum)[0] > 2.0
+
+
+def named(count, **changes):
+    """Name so many clients, ten of whom a server of any kind invites to a round."""
+    keys = frozenset(i.to_bytes(32, "big") for i in range(count))
+    kind = "shuffle" if changes.get("aggregator") == "shuffled" else "central"
+    privacy = PrivacySpec(kind=kind, clip=1.0, epsilon=2.0)
+    settings = {"clients": 10, "rounds": 1, "server": "malicious", "keys": keys, **changes}
+    return FederatedSpec(privacy=privacy, **settings)
+
+
+@pytest.mark.parametrize("aggregator", ["masked", "keyed"])
+def test_a_server_that_chooses_the_round_invites_all_who_work_with_it(aggregator):
+    """A tenth of those named: with three times as many names as places, three in one round."""
+    changes = {"aggregator": aggregator, "authority": bytes(32) if aggregator == "keyed" else None}
+    few, more = (round_config(named(count, **changes), 100) for count in (10, 30))
+    assert [few.mechanism.grid.parts, more.mechanism.grid.parts] == [6 - 1, 6 - 3]
+    with pytest.raises(ConfigError, match="of 100 named keys 10 may work with the server"):
+        named(100, **changes)
+
+
+def test_the_threshold_counts_all_who_work_with_a_server_that_chooses_and_the_claim_names_them():
+    few, more = (plan_from(round_config(named(n), 100)).neighbourhood.threshold for n in (10, 30))
+    assert [few, more] == [(10 + 1) // 2 + 1, (10 + 3) // 2 + 1]
+    assert "10% of the 30 clients named" in claims_about_updates(named(30))[0].assumptions[1]
+    assert named(100, server="curious").lost == 1  # it chooses by chance: of those in a round
+
+
+def test_a_crowd_is_not_promised_where_the_server_may_invent_it():
+    with pytest.raises(ConfigError, match="'shuffled' rests on a server that invents no clients"):
+        named(10, aggregator="shuffled")
 
 
 def test_two_clients_each_add_all_of_the_noise_and_the_claim_says_so():
