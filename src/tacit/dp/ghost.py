@@ -60,9 +60,10 @@ class Ghost:
     rounding of sums in the model's precision, if the loss of a record depends on that record alone.
     The first batches, 64 records in all, and those whose number is a power of two are checked for
     that, every two records of a batch: what one of them does to what the model returns for others,
-    also with other weights in place of those that are trained, and to their losses as far as
-    gradients show it. They are checked for parameters that are used outside of their layers, too;
-    every batch is checked for buffers that the model has changed. What a record does to others
+    also with other weights in place of those that are trained, to their losses and to what comes
+    back to them, as far as gradients show it. They are checked for parameters that are used outside
+    of their layers, and for what a call keeps in frozen parameters or for the next call, too; every
+    batch is checked for buffers that the model has changed. What a record does to others
     outside of the model and without a gradient (statistics of the rows that go in, detached scores
     in a loss) is not seen.
     Cost: a backward pass without weights, and one product per layer; memory for what comes back to
@@ -108,6 +109,10 @@ class Ghost:
         is_power = (self._batches + 1) & self._batches == 0
         return not self._is_settled and (is_power or self._checked < ENOUGH)
 
+    def trained(self) -> list[nn.Parameter]:
+        """List what the model trains now, which may be more or less than what is clipped."""
+        return [p for p in self._model.parameters() if p.requires_grad]
+
     def settle(self) -> None:
         """Check no batch from here on: whether it passes may tell something about its records."""
         self._is_settled = True
@@ -130,7 +135,7 @@ class Ghost:
         """
         uses, self._uses = self._uses, []
         calls, self._calls = self._calls, []
-        needs_check, self._batches = self._is_due and len(losses) > 1, self._batches + 1
+        needs_check, self._batches = self._is_due, self._batches + 1
         self._check_buffers()
         if not uses:
             raise ConfigError("no trained layer of this model was called: are the losses a copy's?")
@@ -151,9 +156,9 @@ class Ghost:
         with _full_precision(losses.device.type):
             terms = self._terms(seen, len(losses))
             if needs_check:
-                _check_alone(losses, [use.edge for use, _ in seen])
                 is_half = any(g.element_size() < 4 for _, g in seen)
                 tolerance = _HALF_TOLERANCE if is_half else _TOLERANCE
+                _check_alone(losses, seen, tolerance)
                 if self._check_complete(terms, losses, tolerance):
                     self._checked += len(losses)
             factors = least_factor(bound_norms(terms), clip).to(self._dtype)
@@ -291,12 +296,14 @@ def _check_uses(uses: list[_Use], records: int) -> None:
             )
 
 
-def _check_alone(losses: Tensor, edges: list[GradientEdge]) -> None:
+def _check_alone(losses: Tensor, seen: list[tuple[_Use, Tensor]], tolerance: float) -> None:
     """Make sure that no record's loss depends on another record, as far as gradients tell.
 
     The losses whose number has a certain bit, and those that have it not: every two records are
-    told apart by one of these halves, in both directions.
+    told apart by one of these halves, in both directions. What comes back to a half must be what
+    comes back with all: a backward of one's own may mix what no loss does.
     """
+    edges = [use.edge for use, _ in seen]
     numbers = torch.arange(len(losses), device=losses.device)
     for bit in range((len(losses) - 1).bit_length()):
         for value in (0, 1):
@@ -311,6 +318,17 @@ def _check_alone(losses: Tensor, edges: list[GradientEdge]) -> None:
                     "the loss of one record depends on other records (a normalisation or a loss "
                     "over the batch?); clipping would not bound what one record does"
                 )
+            for (_, whole), g in zip(seen, back, strict=True):
+                if g is not None and _differ(whole[is_in], g[is_in], tolerance):
+                    raise ConfigError(
+                        "what comes back to one record depends on other records (a hook or a "
+                        "backward over the batch?); clipping would not bound what one record does"
+                    )
+
+
+def _differ(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    one, other = (g.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for g in (one, other))
+    return bool((one - other).norm() > tolerance * (one.norm() + other.norm()))
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from tacit.errors import ConfigError
 _EQUAL = 2.0**-19
 """How far, relatively, what a record gets may move on a CPU, which computes alike each time."""
 
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 class Told(NamedTuple):
     """What is kept of one answer: two numbers per record, and how exact it was."""
@@ -34,8 +36,8 @@ def refuse_mixing(
 ) -> None:
     """Run a call of a model again with other records in it: what the rest get must stay.
 
-    What goes into every trained layer is compared, and what the model returns. The model's buffers
-    and torch's generators stay as they are.
+    What goes into every trained layer is compared, and what the model returns, and its buffers and
+    frozen parameters with what they were. Buffers and torch's generators stay as they are.
 
     Guarantee: none: a model that mixes for some rows and weights alone passes with others.
     Cost: `find_mixing`'s, without gradients.
@@ -44,21 +46,32 @@ def refuse_mixing(
         model: as it was called.
         args: of the call; tensors whose first dimension is `records` are taken as theirs.
         named: as `args`.
-        records: how many there are, at least 2.
+        records: how many there are; with 1, what the model keeps from one call to the next shows.
         weights: in place of the model's own, by name; see `scrambled`.
         shared: which leaves of the arguments are no records' in spite of their size.
 
     Raises:
-        ConfigError: a record changes what others get, or equal calls differ.
+        ConfigError: a record changes what others get, equal calls differ, or a call changes what
+            the model holds.
     """
     seen: list[Told] = []
+    changed: list[str] = []
+    held = dict(model.named_buffers())
+    frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+    sums = {name: checksum(p) for name, p in frozen.items()}
 
     def watch(layer: nn.Module, inputs: tuple[Any, ...], given: dict[str, Any]) -> None:
         seen.extend(tell((inputs, given)))
 
+    def look(*_: object) -> None:
+        # While the clones that were called with are in place, or what the call has put there.
+        for name, now in model.named_buffers():
+            if name not in held or checksum(now) != checksum(held[name]):
+                changed.append(name)
+
     def answer(batch: Any) -> list[Told]:
         seen.clear()
-        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        buffers = {name: buffer.clone() for name, buffer in held.items()}
         said = functional_call(model, {**buffers, **(weights or {})}, batch[0], batch[1])
         return [*seen, *tell(said)]
 
@@ -67,12 +80,20 @@ def refuse_mixing(
         for layer in model.modules()
         if any(p.requires_grad for p in layer.parameters(recurse=False))
     ]
+    hooks.append(model.register_forward_hook(look))
     try:
         with torch.no_grad():
             found = find_mixing(answer, (args, dict(named)), records=records, shared=shared)
     finally:
         for hook in hooks:
             hook.remove()
+    changed += [name for name, p in frozen.items() if checksum(p) != sums[name]]
+    if changed:
+        raise ConfigError(
+            f"a call of the model changes {changed[0]}, which is not trained: what a model keeps "
+            "of rows (running statistics, a centre, a bank) has no noise on it; take a model "
+            "without that, or change it in the loop, from weights alone"
+        )
     if found:
         raise ConfigError(
             f"{found} (a normalisation or a difference over the batch, a state that is kept, a "
@@ -129,6 +150,10 @@ def find_mixing(
         everyone = slice(None)
         if differs(run(torch.clone), everyone, equal):
             return "equal calls of the model answer differently"
+        if records == 1:
+            run(_other)
+            if differs(run(torch.clone), everyone, equal):
+                return "what one record gets from the model depends on the one before it"
         for bit in range((records - 1).bit_length()):
             for value in (0, 1):
                 is_in = (numbers >> bit) & 1 == value
@@ -151,6 +176,14 @@ def tell(answer: Any) -> list[Told]:
         )
         for one in tensors
     ]
+
+
+def checksum(tensor: Tensor) -> int:
+    """Add up the bits of a tensor, exactly and in any order: to notice that it was changed."""
+    bits = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    bits = bits.view(_BITS[bits.element_size()])
+    sums = bits.sum(-1) if bits.ndim > 1 else bits.reshape(-1)
+    return int((sums.reshape(-1) * torch.arange(1, 2 * sums.numel(), 2, device=bits.device)).sum())
 
 
 def scrambled(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -184,6 +217,12 @@ def _exchange(is_in: Tensor, rows: Tensor) -> Tensor:
     found = rows.clone()
     found[is_in] = rows.roll(1, 0)[is_in]
     return found
+
+
+def _other(rows: Tensor) -> Tensor:
+    """Make another record of the same numbers, more or less: what a model takes, it takes too."""
+    found = rows.roll(1, -1)
+    return found / 2 if found.is_floating_point() else found
 
 
 def _digest(rows: Tensor) -> Tensor:

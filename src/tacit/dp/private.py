@@ -18,6 +18,7 @@ from tacit.dp.codec import event_from_record, event_to_record
 from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Relation, Repeated
 from tacit.dp.ghost import Ghost
 from tacit.dp.ledger import Ledger, epsilon
+from tacit.dp.mixing import checksum
 from tacit.errors import ConfigError, DataError
 from tacit.notebook import Rows, Shown
 from tacit.result import Claim
@@ -247,7 +248,7 @@ class Private(Shown):
         self._relation = relation
         self._sum: dict[str, Tensor] = {}
         self._is_stepping = False
-        self._versions: list[int] = []
+        self._sums: list[int] = []
         self._begun = [_print_of(loader.prg)]
         loader.on_empty = self._finish_empty
         optimizer.register_step_pre_hook(self._refuse_others)
@@ -328,7 +329,8 @@ class Private(Shown):
         For weights that something else than `step` has changed and that depend on no record, or
         on none that is not counted elsewhere: an average, an earlier checkpoint.
         """
-        self._versions = [p._version for p in self._ghost.parameters.values()]
+        # Not their versions: `p.data` and another process change weights and leave those.
+        self._sums = [checksum(p) for p in self._ghost.parameters.values()]
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -428,8 +430,8 @@ class Private(Shown):
                     "count, so that its ε would be too low; load the state that was saved with it, "
                     "private.load_state_dict(…), or take a new optimizer for other records"
                 )
-        now = [p._version for p in self._ghost.parameters.values()]
-        if self._versions and now != self._versions:
+        now = [checksum(p) for p in self._ghost.parameters.values()]
+        if self._sums and now != self._sums:
             raise ConfigError(
                 "weights have changed since the last private step: another optimizer would train "
                 "them without noise; if what changed them depends on no record, say so by "
@@ -441,6 +443,12 @@ class Private(Shown):
             raise ConfigError(
                 "the optimizer holds a parameter with a gradient that make_private did not see: it "
                 "was added or unfrozen afterwards, and would be trained without noise"
+            )
+        if {id(p) for p in self._ghost.trained()} != ours:
+            raise ConfigError(
+                "what the model trains is not what it was at make_private: a layer was replaced, "
+                "added, frozen or unfrozen since, and noise is for the parameters of then; do that "
+                "before make_private"
             )
 
     def _refuse_others(self, *_: object) -> None:

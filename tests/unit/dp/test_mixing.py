@@ -93,11 +93,12 @@ MIXES = {
 MODELS = [Branch, Adapted, Before, Headed, Behind]
 
 
-def private_of(model, *, count=64):
+def private_of(model, *, count=64, at_once=None):
     loader = DataLoader(TensorDataset(torch.randn(count, 4), torch.arange(count) % 2), count)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
     key = Prg(bytes(range(16)))
-    return make_private(model, optimizer, loader, epsilon=4.0, delta=1e-3, epochs=5, prg=key)
+    options = {"epsilon": 4.0, "delta": 1e-3, "epochs": 5, "prg": key, "at_once": at_once}
+    return make_private(model, optimizer, loader, **options)
 
 
 def train(private, model, losses):
@@ -171,6 +172,78 @@ def test_a_model_that_keeps_something_of_its_rows_is_refused():
 
     with pytest.raises(ConfigError, match="equal calls of the model answer differently"):
         refuse_mixing(Keeping(), (torch.randn(8, 4),), {}, records=8)
+
+
+class Centred(nn.Module):
+    """Keeps a running mean where no noise is, and needs it later alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.centre = nn.Parameter(torch.zeros(4), requires_grad=False)
+
+    def forward(self, x):
+        self.centre.data.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        return self.layer(x)
+
+
+def test_rows_that_are_kept_in_a_frozen_parameter_are_refused():
+    model = Centred()
+    private = private_of(model)
+    with pytest.raises(ConfigError, match="a call of the model changes centre"):
+        train(private, model, usual)
+    assert len(private.ledger) == 0
+
+
+class Lagging(nn.Module):
+    """Shows every record the one before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 2), torch.zeros(4)
+
+    def forward(self, x):
+        found = self.layer(x + self.last)
+        self.last = x[-1].detach()
+        return found
+
+
+@pytest.mark.parametrize("at_once", [1, None])
+def test_what_is_kept_from_one_record_to_the_next_is_refused_one_at_a_time_too(at_once):
+    model = Lagging()
+    private = private_of(model, at_once=at_once)
+    with pytest.raises(ConfigError, match=r"depends on|answer differently"):
+        train(private, model, usual)
+    assert len(private.ledger) == 0
+
+
+class Scaled(torch.autograd.Function):
+    """Brings what comes back to length 1 over the batch, as no loss shows."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / g.norm()
+
+
+@pytest.mark.parametrize("way", ["function", "hook"])
+def test_a_backward_that_mixes_records_is_refused(way):
+    """Once one record moved what all others add, by many clips."""
+
+    def said(z):
+        if way == "function":
+            return Scaled.apply(z)
+        z.register_hook(lambda g: g / g.norm())
+        return z
+
+    model = nn.Linear(4, 2)
+    private = private_of(model)
+    with pytest.raises(ConfigError, match="what comes back to one record depends on other"):
+        train(private, model, lambda z, y: usual(said(z), y))
+    assert len(private.ledger) == 0
 
 
 class Wrapped(nn.Module):

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -182,6 +183,60 @@ def test_a_second_optimizer_on_the_same_weights_is_noticed():
     private.adopt()
     private.step(losses)  # somebody has said that no record was used
     assert len(private.ledger) == 2
+
+
+@pytest.mark.parametrize("way", ["data", "vector"])
+def test_weights_that_are_changed_behind_their_versions_are_noticed(way):
+    """`p.data` and what is written with it leave the count of changes as it was."""
+    model, _, private = made()
+    batches = iter(private.loader)
+    x, y = next(batches)
+    private.step(F.cross_entropy(model(x), y, reduction="none"))
+    raw = torch.autograd.grad(F.cross_entropy(model(x), y), list(model.parameters()))
+    if way == "data":
+        for parameter, gradient in zip(model.parameters(), raw, strict=True):
+            parameter.data -= 0.1 * gradient
+    else:
+        moved = parameters_to_vector(model.parameters()) - 0.1 * parameters_to_vector(raw)
+        vector_to_parameters(moved, model.parameters())
+    x, y = next(batches)
+    losses = F.cross_entropy(model(x), y, reduction="none")
+    with pytest.raises(ConfigError, match="weights have changed since the last private step"):
+        private.step(losses)
+    assert len(private.ledger) == 1
+
+
+def test_weights_that_were_put_back_are_the_same_weights():
+    model, _, private = made()
+    for x, y in private.loader:
+        private.step(F.cross_entropy(model(x), y, reduction="none"))
+        before = {name: p.clone() for name, p in model.state_dict().items()}
+        with torch.no_grad():
+            model.weight.mul_(0.5)  # an average, to look at
+        model.load_state_dict(before)
+    assert len(private.ledger) == 4
+
+
+def _unfreeze(model):
+    model[0].requires_grad_(True)
+
+
+def _replace(model):
+    model[2] = nn.Linear(8, 2)
+
+
+@pytest.mark.parametrize("change", [_unfreeze, _replace])
+def test_what_is_trained_after_make_private_is_what_it_saw(change):
+    """Once an unfrozen layer could be trained by an optimizer of its own, under the same ε."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    model[0].requires_grad_(False)
+    loader = DataLoader(TensorDataset(torch.randn(200, 4), torch.zeros(200).long()), batch_size=50)
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    private = make_private(model, optimizer, loader, epsilon=4.0, delta=1e-4, epochs=2)
+    change(model)
+    with pytest.raises(ConfigError, match="replaced, added, frozen or unfrozen"):
+        train(model, private, 1)
+    assert len(private.ledger) == 0
 
 
 def test_processes_that_train_together_are_refused_before_and_after_they_meet():

@@ -119,6 +119,35 @@ class Mixing(nn.Module):
         return self.last(torch.relu(self.mix(self.first(x))))
 
 
+class Centred(nn.Module):
+    """Keeps a mean of its rows where no noise is, and needs it later alone."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        if place == "frozen":
+            self.centre = nn.Parameter(torch.zeros(4), requires_grad=False)
+        else:
+            self.register_buffer("centre", torch.zeros(4))
+        self.is_new = place == "new buffer"
+
+    def forward(self, x):
+        mean = x.detach().mean(0)
+        if self.is_new:
+            self.centre = mean
+        else:
+            self.centre.data.copy_(mean)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("place", ["buffer", "new buffer", "frozen"])
+def test_a_mean_of_rows_that_is_kept_beside_the_weights_is_refused(place):
+    """Once the mean of the last batch stood in the model, without noise, under the same ε."""
+    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    with pytest.raises(ConfigError, match="a call of the model changes centre"):
+        train_dp_sgd(Centred(place), *problem(60), settings, prg=prg())
+
+
 @pytest.mark.parametrize("starts_at_zero", [False, True])
 @pytest.mark.parametrize(
     "mix",
