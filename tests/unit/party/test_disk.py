@@ -1,5 +1,6 @@
 """What must last is on the disk, with its name, before whoever wrote it goes on."""
 
+import errno
 import fcntl
 import json
 import os
@@ -27,6 +28,7 @@ from tacit.learn.training.spending import Book
 from tacit.llm.backend.quota import TokenQuota
 from tacit.llm.backend.roster import enrol
 from tacit.party import DurableFile, durable, make_durable, sole, write_durable
+from tacit.party import disk as disk_module
 
 EVENT = Pure(epsilon=0.25, relation=ADD_REMOVE_MARKS, mechanism="votes")
 
@@ -305,3 +307,12 @@ def test_a_lock_that_was_removed_before_it_was_tried_is_no_lock(tmp_path, monkey
     monkeypatch.setattr(fcntl, "flock", late)
     with third, pytest.raises(InputError, match="runs already"), sole(tmp_path / "lock", "x"):
         pytest.fail("two at once")
+
+
+def test_a_folder_that_is_there_and_not_on_the_disk_is_not_taken_for_made(tmp_path, monkeypatch):
+    def full(folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(disk_module, "flush_folder", full)
+    with pytest.raises(InputError, match=r"cannot make .*new: No space left"):
+        disk_module.make_durable(tmp_path / "new")
