@@ -44,8 +44,8 @@ class Limits:
         max_frame_bytes: one payload, either way; checked before anything is allocated.
         queue_bytes: frames handed to ``send`` and not yet written; beyond it ``send`` waits.
         prefetch_bytes: frames read ahead while nobody is in ``recv``; beyond it we stop reading.
-        stash_bytes: frames of other channels kept while one channel is waited for; beyond it the
-            link fails.
+        stash_bytes: frames of other channels kept while one channel is waited for, and one frame
+            that is coming; beyond it the link fails.
     """
 
     max_frame_bytes: int = 1024 * MIB

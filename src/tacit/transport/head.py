@@ -97,7 +97,9 @@ def decode_head(static: bytes, label: bytes) -> Head:
     )
 
 
-def explain_refusal(head: Head, depth: int, sequence: int, size: int, *, due: int) -> NoReturn:
+def explain_refusal(
+    head: Head, depth: int, sequence: int, size: int, *, due: int, most: int
+) -> NoReturn:
     """Raise BadHeadError, saying what is wrong with a header that may not come now."""
     if sequence > due:
         lost = sequence - due
@@ -109,8 +111,8 @@ def explain_refusal(head: Head, depth: int, sequence: int, size: int, *, due: in
     if (depth == 0) != (head.phase == "setup"):
         raise BadHeadError(f"frame {sequence} has chain depth {depth} in phase {head.phase}")
     raise BadHeadError(
-        f"frame {sequence} announces {size} bytes, more than max_frame_bytes;"
-        " raise that on both sides if it is meant"
+        f"frame {sequence} announces {size} bytes, more than the {most} that one frame may have"
+        " here (max_frame_bytes, stash_bytes); raise them if it is meant"
     )
 
 

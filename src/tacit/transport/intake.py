@@ -36,7 +36,8 @@ class StreamIntake:
         self.last_heard = monotonic()
         self._source = source
         self._peer = peer
-        self._max_bytes = limits.max_frame_bytes
+        # One frame on the way counts as one that is kept: it stays as long as its sender likes.
+        self._max_bytes = min(limits.max_frame_bytes, limits.stash_bytes)
         self._buffer = bytearray(BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -62,7 +63,7 @@ class StreamIntake:
             head = decode_head(static, bytes(self._view[self._start + HEADER.size : body]))
             is_due = sequence == self._due and size == head.payload_bytes <= self._max_bytes
             if not is_due or (depth == 0) != (head.phase == "setup"):
-                explain_refusal(head, depth, sequence, size, due=self._due)
+                explain_refusal(head, depth, sequence, size, due=self._due, most=self._max_bytes)
         except BadHeadError as error:
             raise FrameError(self._peer, str(error)) from error
         self._due += 1

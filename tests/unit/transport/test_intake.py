@@ -117,6 +117,14 @@ def test_a_payload_that_contradicts_the_shape_is_refused_before_it_is_read():
         read_all(HEADER.pack(head.static, 1, 0, 25) + head.label)
 
 
+def test_no_frame_on_the_way_is_larger_than_what_may_be_kept():
+    few = Limits(prefetch_bytes=1 << 16, stash_bytes=1 << 16)
+    fits, not_so = (make_head(DATA, "online", "a/b", "u8", (size,)) for size in (1 << 16, 65537))
+    assert read_all(HEADER.pack(fits.static, 1, 0, 1 << 16) + fits.label, limits=few) == []
+    with pytest.raises(FrameError, match="more than the 65536 that one frame may have"):
+        read_all(HEADER.pack(not_so.static, 1, 0, 65537) + not_so.label, limits=few)
+
+
 @pytest.mark.parametrize("shape", [(1 << 30,), (1 << 40,), (1 << 63, 2), ((1 << 64) - 1,) * 8])
 def test_an_oversized_frame_allocates_nothing(shape):
     head = make_head(DATA, "online", "a/b", "u8", shape)
