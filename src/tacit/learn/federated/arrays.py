@@ -29,8 +29,8 @@ def flat_arrays(record: ArrayRecord) -> Flat:
 def digest_of(content: RecordDict, *, without: str, bound: float) -> bytes:
     """Hash all that an app is given in a round: every record but one, and the clip.
 
-    Guarantee: different contents, or arrays of other names, shapes or order, have different
-    digests, if SHA-256 is collision-resistant.
+    Guarantee: different contents, or records or entries of other names, shapes or order, have
+    different digests, if SHA-256 is collision-resistant.
     Cost: one pass over the arrays.
     """
     found = hashlib.sha256(b"tacit model")
@@ -41,15 +41,15 @@ def digest_of(content: RecordDict, *, without: str, bound: float) -> bytes:
             found.update(struct.pack("<Q", len(body)) + body)
 
     add(bound)
-    for name, record in sorted(content.items()):
+    for name, record in content.items():  # in the order in which an app finds them
         if name == without:
             continue
         add(name, type(record).__name__, len(record))
         if isinstance(record, ArrayRecord):
-            for key, one in record.items():  # in the order in which they are joined
+            for key, one in record.items():
                 add(key, one.dtype, tuple(one.shape), one.stype, one.data)
         else:
-            add(*sorted(record.items()))
+            add(*record.items())
     return found.digest()
 
 

@@ -7,6 +7,7 @@ roles. All else, whatever its type, is refused before an app sees it.
 import logging
 import traceback
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from tacit.learn.federated.spec import HELPERS, FederatedSpec
 from tacit.ring import Prg
 
 try:
-    from flwr.app import ConfigRecord, Context, Message
+    from flwr.app import ConfigRecord, Context, Message, RecordDict
 except ImportError as error:
     raise ConfigError(f"Flower is not installed: pip install 'tacit-ml[fl]' ({error})") from error
 
@@ -150,7 +151,7 @@ class Visit:
         own = Ed25519PrivateKey.from_private_bytes(to_bytes(state["signing"]))
         before = to_bytes(state["invitation"]), to_bytes(state["round"])
         return Seat(
-            index=asked.index,
+            index=to_int(state["index"]),  # that of the invitation, whatever is said later
             signing=self._signing or own,
             helper=self._spec.helper or asked.helper,
             saved=before if before[1] else None,
@@ -178,6 +179,11 @@ class Visit:
         except (ValueError, TypeError, EOFError) as error:
             raise PartyError("server", "its arrays are not numbers that can be read") from error
         model = digest_of(message.content, without=RECORD, bound=asked.bound)
+        message = copy(message)
+        # What is in no digest reaches no app.
+        message.content = RecordDict(
+            {name: one for name, one in message.content.items() if name != RECORD}
+        )
         if self._spec.aggregator == "sequential":
             before = before + self._start(asked, before.size).astype(before.dtype)
             message.content[ARRAYS] = arrays_like(given)(before)
@@ -190,6 +196,7 @@ class Visit:
         change = shape_update(raw, outlook)
         return {
             "update": change.astype("<f4").tobytes(),
+            "index": asked.index,
             "dimension": before.size,
             "model": model,
             "small": b"" if outlook.small is None else outlook.small.tobytes(),

@@ -60,7 +60,10 @@ def learn(message, context):
     rows = torch.linspace(-1, 1, 24).reshape(8, 3) * (1 + number)
     labels = torch.arange(8) % 2
     torch.nn.functional.cross_entropy(model(rows), labels).backward()
-    rate = message.content["config"]["rate"]
+    settings = {}  # of all records, as some apps read them: what comes last counts
+    for record in message.content.config_records.values():
+        settings.update(record)
+    rate = settings["rate"]
     return {
         name: (one - rate * one.grad).detach().numpy() for name, one in model.named_parameters()
     }
@@ -146,6 +149,12 @@ def stop(content):
     content["config"] = ConfigRecord({"rate": 0.0})
 
 
+def slip(content):
+    """Say the same in the record that the mod reads, which is in no digest."""
+    said = content.pop("tacit")
+    content["tacit"] = ConfigRecord({**said, "rate": 0.0})
+
+
 def run(aggregator, change=lambda content: None, *, verified=False, is_named=False, silent=()):
     """Run a round; return the sum that the server finds, and the victim's true update."""
     app, policy = make_nodes(aggregator, verified)
@@ -204,6 +213,12 @@ def test_without_the_digest_the_sum_is_one_clients_update(
     learned = slice(None, -2) if change is kill else slice(None)
     assert np.abs(update[learned]).max() > 0.01
     assert np.abs(total - update)[learned].max() < 1e-6
+
+
+def test_what_is_in_no_digest_reaches_no_app():
+    total, update, meter, _ = run("masked", slip)
+    assert meter.refused == []
+    assert np.abs(total - update).max() > 0.01  # that of all: the rate of nobody was 0
 
 
 @pytest.mark.parametrize("aggregator", WORDS)
@@ -277,11 +292,12 @@ A, B = np.zeros((2, 3), np.float32), np.ones(2, np.float32)
         content(config={"rate": 0.1}),
         content(config={"rate": 0.1, "names": ["x", "z"]}),
         content(config={"rate": 1, "names": ["x", "y"]}),
+        content(config={"names": ["x", "y"], "rate": 0.1}),
         content(metrics={"rate": 0.1}),
+        RecordDict(dict(reversed(content().items()))),
     ],
 )
 def test_a_digest_is_of_all_that_an_app_is_given(other):
     assert digest(content()) == digest(content(index=3))
-    assert digest(content(config={"names": ["x", "y"], "rate": 0.1})) == digest(content())
     assert digest(other) != digest(content())
     assert digest(content(), bound=0.25) != digest(content())

@@ -234,6 +234,24 @@ def test_a_pinned_shuffler_is_the_only_one():
         train_on(Nodes(make_app(other), make_contexts(5)), policy)
 
 
+class Renumbered(Nodes):
+    """Asks every client under the number of another once it has been invited under its own."""
+
+    def push_messages(self, messages):
+        for message in messages:
+            if message.content["tacit"]["role"] == "client" and "arrays" not in message.content:
+                message.content["tacit"]["index"] = (message.content["tacit"]["index"] + 1) % 4
+        return super().push_messages(messages)
+
+
+def test_a_client_keeps_the_number_that_it_was_invited_under():
+    """Else it vouches for a list without itself, as long as the other one is there."""
+    policy = make_policy()
+    (report,) = train_on(Renumbered(make_app(policy), make_contexts(4)), policy).rounds
+    assert report.void is None
+    assert report.survivors == (0, 1, 2, 3)
+
+
 @pytest.mark.parametrize("examples", [0, -1000, 7])
 @pytest.mark.parametrize("aggregator", ["plain", "masked"])
 def test_how_many_examples_a_node_has_does_not_leave_it_under_a_promise(aggregator, examples):
