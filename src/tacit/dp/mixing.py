@@ -111,10 +111,11 @@ def find_mixing(
     """Say how records mix in what is answered to a batch; nothing if they do not, as far as seen.
 
     Every two records are told apart, in both directions: those whose number has a certain bit get
-    the rows of their neighbours, then those that have it not. Then half of the batch is asked about
-    alone, unless answers depend on chance.
+    the rows of their neighbours, then those that have it not; and once rows that are made up, as
+    those of a batch may all be alike. Then half of the batch is asked about alone, unless answers
+    depend on chance.
 
-    Cost: 4 answers, and twice the binary logarithm of `records`; of each, what `tell` keeps.
+    Cost: 6 answers, and twice the binary logarithm of `records`; of each, what `tell` keeps.
     """
     given = tree_leaves(batch)
     mine = [
@@ -127,9 +128,11 @@ def find_mixing(
     form = tree_structure(batch)
     numbers, half = torch.arange(records), records // 2
 
-    def run(change: Callable[[Tensor], Tensor], *, seed: int = 0) -> list[Told]:
+    def run(
+        change: Callable[[Tensor], Tensor], *, seed: int = 0, most: int | None = None
+    ) -> list[Told]:
         torch.manual_seed(seed)
-        changed = [change(one) if n in mine else one for n, one in enumerate(given)]
+        changed = [change(one) if n in mine[:most] else one for n, one in enumerate(given)]
         return answer(tree_unflatten(changed, form))
 
     is_on = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch has none here
@@ -151,7 +154,7 @@ def find_mixing(
         if differs(run(torch.clone), everyone, equal):
             return "equal calls of the model answer differently"
         if records == 1:
-            run(_other)
+            run(_made_up, most=1)
             if differs(run(torch.clone), everyone, equal):
                 return "what one record gets from the model depends on the one before it"
         for bit in range((records - 1).bit_length()):
@@ -159,6 +162,10 @@ def find_mixing(
                 is_in = (numbers >> bit) & 1 == value
                 if differs(run(partial(_exchange, is_in)), ~is_in, equal):
                     return "what one record gets from the model depends on other records"
+        # Of the first tensor alone: what comes with rows, a mask, say, may choose how all are done.
+        for is_in in (numbers % 2 == 0, numbers % 2 == 1) if records > 1 else ():
+            if differs(run(partial(_replace, is_in), most=1), ~is_in, equal):
+                return "what one record gets from the model depends on other records"
         is_fixed = not differs(run(torch.clone, seed=1), everyone, equal)
         # One row alone is left out: models that squeeze it away mix nothing.
         if is_fixed and half > 1 and differs(run(lambda one: one[:half]), slice(half), loose):
@@ -219,10 +226,21 @@ def _exchange(is_in: Tensor, rows: Tensor) -> Tensor:
     return found
 
 
-def _other(rows: Tensor) -> Tensor:
-    """Make another record of the same numbers, more or less: what a model takes, it takes too."""
-    found = rows.roll(1, -1)
-    return found / 2 if found.is_floating_point() else found
+def _replace(is_in: Tensor, rows: Tensor) -> Tensor:
+    """Give those rows that are made up; ids that differ among records show enough by themselves."""
+    if not rows.is_floating_point() and bool((rows != rows[:1]).any()):
+        return rows.clone()
+    found = rows.clone()
+    found[is_in] = _made_up(rows)[is_in]
+    return found
+
+
+def _made_up(rows: Tensor) -> Tensor:
+    """Make rows that a model takes whatever it takes: 0 as an id, 0 to 1 as a number."""
+    if not rows.is_floating_point():
+        return torch.zeros_like(rows)
+    wave = _wave(rows.numel(), torch.empty(0, dtype=torch.float64))
+    return wave.abs().reshape(rows.shape).to(rows)
 
 
 def _digest(rows: Tensor) -> Tensor:

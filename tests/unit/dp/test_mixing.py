@@ -195,6 +195,33 @@ def test_rows_that_are_kept_in_a_frozen_parameter_are_refused():
     assert len(private.ledger) == 0
 
 
+@pytest.mark.parametrize("usual_row", [0.0, 3.0])
+def test_a_model_that_mixes_is_refused_though_all_rows_of_a_batch_are_alike(usual_row):
+    """Once trained until the one row that differs came, and moved the sum by 64 clips."""
+    torch.manual_seed(1)
+    rows = torch.full((1000, 4), usual_row)
+    model = Before(MIXES["detached"])
+    loader = DataLoader(TensorDataset(rows, torch.zeros(1000).long()), 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    private = make_private(model, optimizer, loader, epsilon=4.0, delta=1e-4, epochs=5)
+    with pytest.raises(ConfigError, match="depends on other records"):
+        train(private, model, usual)
+    assert len(private.ledger) == 0
+
+
+def test_ids_that_are_all_alike_show_mixing_too():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(5, 3)
+
+        def forward(self, ids):
+            return self.table(ids).sum(1) + (ids == 4).double().mean()
+
+    with pytest.raises(ConfigError, match="depends on other records"):
+        refuse_mixing(Counting(), (torch.full((8, 2), 4),), {}, records=8)
+
+
 class Lagging(nn.Module):
     """Shows every record the one before it."""
 

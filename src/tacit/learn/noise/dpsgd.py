@@ -30,6 +30,8 @@ from tacit.ring import Prg
 
 _CHUNK = 256  # records whose gradients are held at once
 _TRIED = 16  # made-up records that a model is tried with
+_NO_LOSS = -100  # the class that torch's cross entropy leaves out
+_EQUAL = 1e-3  # how far, relatively, what is computed twice may be off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +132,7 @@ def train_dp_sgd(
     noise: Gaussian | DiscreteGaussian
     try:
         refuse_mixing(model, (tried,), {}, records=_TRIED, weights=others)
+        _refuse_mixed_gradients(wrapped, parameters, tried, labels)
         for step in range(settings.steps):
             if step & (step - 1) == 0:
                 refuse_mixing(model, (tried,), {}, records=_TRIED)
@@ -226,6 +229,28 @@ def _gradients(
         # Any: grad_sample is planted on the parameters by Opacus.
         found = torch.cat([_sample(p).flatten(1) for p in parameters], dim=1).double()
         yield torch.where(found.isfinite().all(dim=1, keepdim=True), found, 0.0)
+
+
+def _refuse_mixed_gradients(
+    wrapped: Any, parameters: list[nn.Parameter], tried: Tensor, labels: Tensor
+) -> None:
+    """Refuse a hook or a backward that mixes what comes back to records, which no answer shows."""
+    is_share = labels.is_floating_point()  # of every class; a row of zeros has no loss
+    whole = labels.new_full((len(tried), *labels.shape[1:]), 1 if is_share else 0)
+    part, half = whole.clone(), len(tried) // 2
+    part[half:] = 0 if is_share else _NO_LOSS
+    found = []
+    with torch.random.fork_rng([tried.device] if tried.is_cuda else ()):
+        for targets in (whole, part):
+            torch.manual_seed(0)
+            (gradients,) = _gradients(wrapped, parameters, tried, targets)
+            found.append(gradients[:half])
+    wrapped.zero_grad(set_to_none=True)
+    if (found[0] - found[1]).norm() > _EQUAL * found[0].norm():
+        raise ConfigError(
+            "what comes back to one record depends on other records (a hook or a backward over "
+            "the batch?); clipping would not bound what one record does"
+        )
 
 
 def _by_owner(found: Iterator[Tensor], whose: Tensor) -> Iterator[Tensor]:

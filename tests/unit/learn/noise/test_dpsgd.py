@@ -148,6 +148,35 @@ def test_a_mean_of_rows_that_is_kept_beside_the_weights_is_refused(place):
         train_dp_sgd(Centred(place), *problem(60), settings, prg=prg())
 
 
+class Scaled(torch.autograd.Function):
+    """Brings what comes back to length 1 over the batch, which no answer shows."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / g.norm()
+
+
+class ScaledBack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.last(Scaled.apply(self.first(x)))
+
+
+def test_a_backward_over_the_batch_is_refused():
+    """Once one record moved what all others add."""
+    torch.manual_seed(0)
+    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    with pytest.raises(ConfigError, match="what comes back to one record depends on other"):
+        train_dp_sgd(ScaledBack(), *problem(60), settings, prg=prg())
+
+
 @pytest.mark.parametrize("starts_at_zero", [False, True])
 @pytest.mark.parametrize(
     "mix",
