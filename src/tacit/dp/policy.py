@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tacit.errors import ConfigError, DataError
+from tacit.given import refuse_endless
 
 
 class Span(NamedTuple):
@@ -181,6 +182,7 @@ def read_terms(path: Path) -> tuple[str, ...]:
     Raises:
         DataError: the file cannot be read, or is not UTF-8.
     """
+    refuse_endless(path)
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:

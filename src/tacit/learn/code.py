@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from tacit.errors import ConfigError, DataError
+from tacit.given import refuse_endless
 from tacit.learn.training import parse_layers
 from tacit.learn.training.model import as_input
 from tacit.nn.tracing import TRACING, seeded
@@ -46,6 +47,7 @@ class OwnModel:
         """
         path, function = split_code(code)
         try:
+            refuse_endless(path)
             own = cls(path.resolve(), path.read_text(encoding="utf8"), function)
         except FileNotFoundError as error:
             message = f"model.code: no such file: {path} (looked for from {Path.cwd()})"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tacit.errors import DataError
+from tacit.given import refuse_endless
 from tacit.learn.catalogue import (
     BUILT_IN,
     FILES,
@@ -72,6 +73,7 @@ def load_file(path: Path, *, label: str | None, allows_missing: bool = False) ->
     Raises:
         DataError: another ending, or what the loader of that ending refuses.
     """
+    refuse_endless(path)
     loaders = {".csv": load_csv, ".npz": load_npz, ".parquet": load_parquet}
     kind = path.suffix.lower()
     if kind == ".toml":

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tacit.errors import DataError
+from tacit.given import refuse_endless
 from tacit.learn.dataset import NO_LABELS, Dataset, Floats
 from tacit.learn.tables import MOST_CLASSES, read_parquet
 
@@ -111,6 +112,7 @@ def texts_in(path: Path, column: str) -> tuple[str, ...]:
 
 
 def _read_description(path: Path) -> Description:
+    refuse_endless(path)
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -149,6 +151,7 @@ def _read_table(about: Description) -> Table:
     if about.query is not None:
         return _run_query(about)
     assert about.file is not None  # noqa: S101 - one of the two is there
+    refuse_endless(about.file)
     if about.file.suffix.lower() == ".parquet":
         return {name: column.to_pylist() for name, column in read_parquet(about.file).items()}
     try:
@@ -208,6 +211,8 @@ def _run_query(about: Description) -> Table:
         raise DataError(
             f"{about.path}: a query needs DuckDB; run: pip install 'tacit-ml[sql]'"
         ) from error
+    if about.database is not None:
+        refuse_endless(about.database)
     names: list[str] = list(about.columns) + list(about.missing)
     try:
         with closing(

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tacit.errors import DataError
+from tacit.given import refuse_endless
 
 Floats = npt.NDArray[np.float64]
 BATCH = 64
@@ -143,6 +144,7 @@ def read_texts(file: Path, *, label: str | None) -> tuple[list[str], npt.NDArray
         DataError: a line is something else.
     """
     texts, classes = [], []
+    refuse_endless(file)
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -266,12 +266,15 @@ def open_ask(port, text, **more):
     return connection
 
 
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_long_prompt_is_no_longer_read_when_its_program_has_left(is_streamed):
+@pytest.mark.parametrize(
+    ("is_streamed", "more"), [(False, 0), (True, 0), (False, 1), (False, 1 << 17)]
+)
+def test_a_long_prompt_is_no_longer_read_when_its_program_has_left(is_streamed, more):
     backend = Reader("hello", parts=10_000)
     with served(backend) as (port, _, _):
         connection = open_ask(port, "a long prompt", stream=is_streamed)
         assert backend.is_reading.wait(60)
+        connection.sock.sendall(bytes(more))  # nobody reads it: what follows is seen all the same
         connection.close()
         assert ask(port)[0] == 200
     assert backend.read < 10_000

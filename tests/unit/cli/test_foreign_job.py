@@ -1,6 +1,7 @@
 """A job that somebody else wrote: what one reads before running it does not run."""
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -129,3 +130,23 @@ def test_no_process_of_a_run_imports_what_lies_in_the_folder_of_a_job(home):
         check=False,
     )
     assert (done.returncode, done.stdout.split()[0]) == (0, "tacit"), done.stderr
+
+
+@pytest.mark.parametrize("what", ["code", "file", "described", "texts"])
+def test_what_a_job_names_is_a_file_and_no_pipe_that_never_ends(home, what):
+    """A plan reads it, and so does the studio: one that waits for a writer would stay for ever."""
+    (home / "pipe.csv").symlink_to("/dev/zero")
+    os.mkfifo(home / "pipe")
+    (home / "rows.toml").write_text('file = "pipe.csv"')
+    named = {"code": "pipe", "file": "pipe.csv", "described": "rows.toml", "texts": "pipe"}[what]
+    raw = read_toml(JOBS / ("text-hospital.toml" if what == "texts" else "train-digits.toml"))
+    if what == "code":
+        raw["model"] = {"code": str(home / named)}
+    elif what == "texts":
+        raw["data"]["texts"] = str(home / named)
+    else:
+        raw["data"]["owners"]["north"] = {"file": str(home / named), "label": "y"}
+    (home / "job.toml").write_text(write_toml(raw))
+    code, _, err = tacit_says("plan", home / "job.toml")
+    assert code == 2, err
+    assert "a file, got a folder, a pipe or a device" in err or "no such file" in err, err

@@ -31,6 +31,10 @@ _SILENCE_S = 60.0
 """How long a program may neither send what it began nor take what it asked for."""
 _GLANCE_S = 0.2
 """How often who waits for its turn is looked at."""
+_HUNG_UP: int = getattr(select, "POLLRDHUP", 0)
+"""What Linux says of a connection that was hung up, also where something was sent and not read."""
+_MOST_AHEAD = 4096
+"""How much a program may send before it has its answer: more would hide that it hung up."""
 _log = logging.getLogger(__name__)
 
 
@@ -230,11 +234,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"data: [DONE]\n\n")
 
     def _look(self) -> None:
-        """Raise OSError if the program has hung up."""
+        """Raise OSError if the program has hung up, or sends so much that we could not see it."""
         poll = select.poll()
-        poll.register(self.connection, select.POLLIN)
-        if poll.poll(0) and not self.connection.recv(1, socket.MSG_PEEK):
-            raise ConnectionAbortedError("the program hung up before its answer was there")
+        poll.register(self.connection, select.POLLIN | _HUNG_UP)
+        for _, seen in poll.poll(0):
+            ahead = self.connection.recv(_MOST_AHEAD + 1, socket.MSG_PEEK)
+            if seen & _HUNG_UP or not 0 < len(ahead) <= _MOST_AHEAD:
+                raise ConnectionAbortedError("the program left before its answer was there")
 
     def _told(self, error: Exception) -> str:
         """Return what a program hears of an error; without the other parties, nobody can serve."""

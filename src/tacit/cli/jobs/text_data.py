@@ -8,6 +8,7 @@ from pathlib import Path
 from tacit.cli.jobs.text_job import TextCanaries, TextJob
 from tacit.dp.policy import Policy
 from tacit.errors import DataError
+from tacit.given import refuse_endless
 from tacit.learn.text.corpus import Marked, Text, mark_corpus
 from tacit.learn.text.forms import HAN
 from tacit.llm import Tokenizer, open_checkpoint
@@ -106,6 +107,7 @@ def read_texts(path: Path) -> list[Text]:
 
 
 def _lines(path: Path) -> tuple[str, ...]:
+    refuse_endless(path)
     try:
         if path.stat().st_size > _LARGEST_BYTES:
             raise DataError(f"{path}: wanted at most {_LARGEST_BYTES >> 30} GiB of text")
