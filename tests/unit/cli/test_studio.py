@@ -146,7 +146,9 @@ def test_every_answer_forbids_scripts_of_others_and_frames(client):
         assert headers["x-content-type-options"] == "nosniff"
 
 
-@pytest.mark.parametrize("name", ["../secret", "/etc", "..", ".studio", "%2e%2e/secret", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["../secret", "/etc", "..", ".studio", "%2e%2e/secret", "a\0b", "n" * 300]
+)
 def test_a_name_is_never_a_path(client, tmp_path, name):
     put(tmp_path / "secret", replace(RESULT, name="hush"))
     put(tmp_path / "out" / ".studio", replace(RESULT, name="hush"))
@@ -678,7 +680,11 @@ def test_the_language_is_the_browsers_until_it_is_switched(client):
     assert 'lang="zh-Hans"' in text
     back = {"referer": f"{ORIGIN}/place/watch?run=x", "accept-language": "zh"}
     switched = client.get("/place/language?to=en", headers=back)
-    assert switched.headers["location"] == "watch?run=x"
+    assert switched.headers["location"] == "./watch?run=x"
+    away = client.get(
+        "/place/language?to=en", headers={"referer": f"{ORIGIN}/place///evil.example"}
+    )
+    assert away.headers["location"] == ".///evil.example"  # below this page
     for other in ("http://evil.example/place/x", "javascript:alert(1)", f"{ORIGIN}/x"):
         away = client.get("/place/language?to=en", headers={"referer": other})
         assert away.headers["location"] == "./"

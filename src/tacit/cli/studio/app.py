@@ -76,7 +76,7 @@ async def _language(request: Request) -> Response:
     # Whoever sent the browser here: it goes back to a page of ours alone.
     ours, back = f"http://{request.headers['host']}{path}", request.headers.get("referer", "")
     back = back.removeprefix(ours) if back.startswith(ours) else ""
-    answer = RedirectResponse(back or "./", 303)
+    answer = RedirectResponse(f"./{back}", 303)
     if chosen in LANGUAGES:
         answer.set_cookie("language", chosen, path=path, httponly=True, samesite="strict")
     return answer

@@ -21,7 +21,7 @@ from tacit.result import TOLD
 
 JOB, PROGRESS, LOG, OPTIONS = "job.toml", "progress.jsonl", "log.txt", "options.json"
 _ACCURACY = re.compile(r"accuracy ([0-9.]+) ?%")
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _MOST_LINES = 500
 _LONGEST_TEXT = 100_000
 _LARGEST_PIECE = 1 << 24
