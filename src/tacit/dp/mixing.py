@@ -238,7 +238,11 @@ def _replace(is_in: Tensor, rows: Tensor) -> Tensor:
 def _made_up(rows: Tensor) -> Tensor:
     """Make rows that a model takes whatever it takes: 0 as an id, 0 to 1 as a number."""
     if not rows.is_floating_point():
-        return torch.zeros_like(rows)
+        found = torch.zeros_like(rows)
+        if rows.ndim > 1:  # one id stays: 0 may stand for padding, and rows of that alone end badly
+            found[..., -1] = torch.where(rows[..., 0] == 0, rows[..., -1], found[..., -1])
+            found[..., 0] = rows[..., 0]
+        return found
     wave = _wave(rows.numel(), torch.empty(0, dtype=torch.float64))
     return wave.abs().reshape(rows.shape).to(rows)
 

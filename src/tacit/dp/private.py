@@ -247,6 +247,7 @@ class Private(Shown):
         self._delta = delta
         self._relation = relation
         self._sum: dict[str, Tensor] = {}
+        self._largest = 0.0  # clip that parts of this batch were clipped to
         self._is_stepping = False
         self._sums: list[int] = []
         self._begun = [_print_of(loader.prg)]
@@ -369,8 +370,10 @@ class Private(Shown):
                 f"wanted {records} losses, one per record (reduction='none', and a sum or mean "
                 f"over a record's own tokens), got the shape {tuple(losses.shape)}"
             )
-        self._check_others()
+        if is_last or not self._sum:  # of the parts of a batch the first and the last
+            self._check_others()
         found = self._ghost.clipped_sum(losses, self.clip)
+        self._largest = max(self._largest, self.clip)
         for name, value in found.items():
             self._sum[name] = self._sum[name] + value if name in self._sum else value
         self.loader.expected = None
@@ -394,11 +397,12 @@ class Private(Shown):
                 for name, p in parameters.items()
             ]
         )
-        self._sum = {}
+        clip = self._largest or self.clip  # a loop may lower it from one part to the next
+        self._sum, self._largest = {}, 0.0
         noisy, event = add_gaussian(
             flat,
-            sigma=self.multiplier * self.clip,
-            l2_sensitivity=self.clip,
+            sigma=self.multiplier * clip,
+            l2_sensitivity=clip,
             relation=self._relation,
             prg=self.loader.prg,
         )

@@ -256,6 +256,34 @@ def test_parts_of_two_batches_are_never_added_up():
     assert len(private.ledger) == 0
 
 
+def test_a_clip_that_is_lowered_between_parts_does_not_lower_the_noise():
+    model = nn.Linear(4, 2)
+    private, _ = private_of(model, at_once=4, batch=40)
+    for x, y in private.loader:
+        private.step(losses_of(model, x, y))
+        private.clip *= 0.5
+    (entry,) = private.ledger.entries
+    assert entry.event.event.sigma == private.multiplier * 1.0
+
+
+def test_weights_that_change_between_parts_are_noticed():
+    model = nn.Linear(4, 2)
+    private, _ = private_of(model, at_once=10, batch=40)
+    for x, y in private.loader:
+        private.step(losses_of(model, x, y))
+    batches = iter(private.loader)
+    for _ in range(4):
+        x, y = next(batches)
+        losses = losses_of(model, x, y)
+        if private.loader.expected[1]:
+            with pytest.raises(ConfigError, match="weights have changed"):
+                private.step(losses)
+        else:
+            private.step(losses)
+            model.weight.data.mul_(0.5)
+    assert len(private.ledger) == 1
+
+
 def test_two_passes_at_once_do_not_spend_more_than_was_planned():
     model = nn.Linear(4, 2)
     private, _ = private_of(model, epochs=1)

@@ -222,6 +222,22 @@ def test_ids_that_are_all_alike_show_mixing_too():
         refuse_mixing(Counting(), (torch.full((8, 2), 4),), {}, records=8)
 
 
+@pytest.mark.parametrize("row", [[5, 2, 0], [0, 2, 5]])
+def test_one_record_of_ids_at_a_time_is_tried_with_rows_that_a_model_takes(row):
+    class Padded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, 8, padding_idx=0)
+
+        def forward(self, ids):
+            lengths = (ids != 0).sum(1)
+            if not bool(lengths.all()):  # as torch's own fast way for transformers does
+                raise RuntimeError("all of a row is padding")
+            return self.table(ids).sum(1) / lengths[:, None]
+
+    refuse_mixing(Padded(), (torch.tensor([row]),), {}, records=1)
+
+
 class Lagging(nn.Module):
     """Shows every record the one before it."""
 
