@@ -49,13 +49,17 @@ def simulate(task: Task, *, judge: Judge, on_round: OnRound) -> Outcome:
     found: list[Outcome] = []
     app = ServerApp()
     spec, secrets = provision(task.spec, Prg.from_os())
-    helping = None
+    helping, signing = None, list[bytes]()
+    if spec.keys is not None:  # of those that it names nobody here has the private halves
+        made = [Ed25519PrivateKey.generate() for _ in spec.keys]
+        signing = [key.private_bytes_raw() for key in made]
+        spec = replace(spec, keys=frozenset(key.public_key().public_bytes_raw() for key in made))
     if spec.helper is not None:
-        made = X25519PrivateKey.generate()
-        public = made.public_key().public_bytes_raw()
+        private = X25519PrivateKey.generate()
+        public = private.public_key().public_bytes_raw()
         is_shuffled = spec.aggregator == "shuffled"
         spec = replace(spec, shuffler=public) if is_shuffled else replace(spec, authority=public)
-        helping = made.private_bytes_raw()  # as bytes: the app is sent to other processes
+        helping = private.private_bytes_raw()  # as bytes: the app is sent to other processes
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
@@ -65,7 +69,7 @@ def simulate(task: Task, *, judge: Judge, on_round: OnRound) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="tacit-") as journal:
         run_simulation(
             app,
-            make_client_app(task, spec, Path(journal), helping, secrets),
+            make_client_app(task, spec, Path(journal), helping, secrets, signing),
             num_supernodes=spec.clients + (spec.aggregator in HELPERS),
             backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
         )
@@ -80,16 +84,9 @@ def make_client_app(
     journal: Path,
     helping: bytes | None,
     secrets: Sequence[bytes] = (),
+    signing: Sequence[bytes] = (),
 ) -> ClientApp:
-    """Make the app of a simulated client: it trains on its part of the rows, behind the mod.
-
-    Where the spec names keys, every simulated client gets a new one in place of the one named.
-    """
-    signing = list[bytes]()
-    if spec.keys is not None:
-        made = [Ed25519PrivateKey.generate() for _ in spec.keys]
-        signing = [key.private_bytes_raw() for key in made]
-        spec = replace(spec, keys=frozenset(key.public_key().public_bytes_raw() for key in made))
+    """Make the app of a simulated client: it trains on its part of the rows, behind the mod."""
 
     def hold_one(message: Message, context: Context, app: App) -> Message:
         number = int(context.node_config["partition-id"])

@@ -1,6 +1,7 @@
 """What both sides of an aggregation know before it begins, each derived from its own spec."""
 
 import functools
+import hashlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,6 +61,23 @@ class RoundConfig:
     def parameters(self) -> int:
         """Numbers in the model: without the one that a quantile takes."""
         return self.dimension - (self.mechanism.quantile is not None)
+
+    @property
+    def terms(self) -> bytes:
+        """The digest of all that clients rely on each other for: the model, and what is added up.
+
+        Half of a round's session, to which their keys are bound: clients of two jobs, one of which
+        adds no noise or wants fewer in a sum, have no common key, though both name the same keys.
+        """
+        one = self.mechanism
+        keys = None if self.keys is None else sorted(self.keys)
+        facts = (
+            (self.clients, self.dimension, self.minimum, self.drop_rate, self.colluding_share),
+            (one.kind, one.clip, one.grid, one.quantile, one.follows, one.adaptive),
+            (self.server, keys, self.largest_weight, self.verified),
+            (self.cipher, self.threshold, self.public_key),
+        )
+        return hashlib.sha256(b"tacit terms" + self.model + repr(facts).encode()).digest()
 
     def __post_init__(self) -> None:
         if not 1 <= self.largest_weight <= LARGEST_WEIGHT:

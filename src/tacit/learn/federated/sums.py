@@ -1,6 +1,5 @@
 """How rounds of `encrypted` and `keyed` are opened; the words that are added are `masked`'s."""
 
-import hashlib
 from dataclasses import replace
 from typing import cast
 
@@ -15,7 +14,6 @@ from tacit.learn.federated.secagg.sides import check_model, plan_words
 
 SERVER = "server"
 SAVED = 66
-_FACTS_BYTES = 32
 _NOBODY = Neighbourhood(neighbours=0, threshold=0)
 
 
@@ -24,9 +22,9 @@ def plan_sum(config: RoundConfig) -> SecAggPlan:
     return plan_words(config, _NOBODY)
 
 
-def open_message(kind: int, config: RoundConfig, plan: SecAggPlan) -> bytes:
-    """Invite to a round: its session, its words, and a digest of all that all must agree on."""
-    return pack(kind, plan.session, plan.length, plan.word_bytes, _facts(kind, config, plan))
+def open_message(kind: int, plan: SecAggPlan) -> bytes:
+    """Invite to a round: its session, in which is all that all must agree on, and its words."""
+    return pack(kind, plan.session, plan.length, plan.word_bytes)
 
 
 def read_open(message: bytes, kind: int, config: RoundConfig) -> SecAggPlan:
@@ -37,7 +35,7 @@ def read_open(message: bytes, kind: int, config: RoundConfig) -> SecAggPlan:
     """
     plan = replace(plan_sum(config), session=session_of(message, kind))
     check_model(plan, config)
-    if message != open_message(kind, config, plan):
+    if message != open_message(kind, plan):
         raise DisagreementError(
             SERVER, "its plan of the round is not the one that follows from this client's config"
         )
@@ -59,10 +57,10 @@ def read_words(message: bytes, kind: int) -> tuple[bytes, int, int]:
     Raises:
         FrameError: it is none.
     """
-    session, length, width, facts = unpack(message, kind, "biib", sender=SERVER)
-    session, facts = cast(bytes, session), cast(bytes, facts)
-    if len(session) != SESSION_BYTES or len(facts) != _FACTS_BYTES:
-        raise FrameError(SERVER, "its invitation has fields of another length")
+    session, length, width = unpack(message, kind, "bii", sender=SERVER)
+    session = cast(bytes, session)
+    if len(session) != SESSION_BYTES:
+        raise FrameError(SERVER, "its invitation has a session of another length")
     return session, cast(int, length), cast(int, width)
 
 
@@ -87,11 +85,3 @@ def read_survivors(body: bytes, config: RoundConfig, mine: int) -> tuple[int, ..
     if list(found) != sorted(set(found)) or found[-1] >= config.clients or mine not in found:
         raise PartyError(SERVER, "its list of survivors has a stranger, one twice, or not me")
     return found
-
-
-def _facts(kind: int, config: RoundConfig, plan: SecAggPlan) -> bytes:
-    keys = None if config.keys is None else sorted(config.keys)
-    public = hashlib.sha256(config.public_key or b"").digest()
-    about = (kind, replace(plan, session=bytes(SESSION_BYTES)), keys, config.cipher, public)
-    noise = config.mechanism.kind, config.mechanism.grid, config.largest_weight, config.threshold
-    return hashlib.sha256(repr((about, noise)).encode()).digest()

@@ -110,6 +110,7 @@ class Crafted(Nodes):
     def __init__(self, app, change, *, is_named, silent):
         super().__init__(app, make_contexts(CLIENTS + 1), silent)
         self.change, self.is_named, self.kinds = change, is_named, []
+        self.true = self.config = None
 
     def push_messages(self, messages):
         for message in messages:
@@ -130,8 +131,10 @@ class Crafted(Nodes):
         """Put the digest of what is really sent behind the nonce of the invitation."""
         said = content["tacit"]
         payload = said["payload"]
-        wanted = digest_of(content, without="tacit", bound=said["bound"])
-        true = digest_of(self.true, without="tacit", bound=said["bound"])
+        wanted, true = (
+            replace(self.config, model=digest_of(one, without="tacit", bound=said["bound"])).terms
+            for one in (content, self.true)
+        )
         assert payload[4] in (MASKED_OPEN, KEYED_OPEN)
         assert payload.count(true) == 1
         said["payload"] = payload.replace(true, wanted)
@@ -160,6 +163,7 @@ def run(aggregator, change=lambda content: None, *, verified=False, is_named=Fal
     app, policy = make_nodes(aggregator, verified)
     grid = Crafted(app, change, is_named=is_named, silent=silent)
     weights, config = flatten(MODEL), ConfigRecord({"rate": 0.1})
+    grid.config = round_config(policy, weights.numel())
     make = named_arrays(MODEL)
     grid.true = RecordDict({"arrays": make(weights.numpy()), "config": config})
     carrier = FlowerCarrier(grid, policy, make, timeout_s=0.3, start_s=0.3)

@@ -38,8 +38,9 @@ class SecAggPlan:
         word_bytes: bytes per value on the wire; the sum is taken modulo 2^(8 · word_bytes).
         neighbourhood: who masks with how many, and the threshold of recovery.
         minimum: fewest clients whose sum may be shown.
-        session: fresh for every round, and the digest of what its clients train on: no message of
-            another round or model is accepted, as every key, tag and signature is bound to it.
+        session: fresh for every round, and the digest of what its clients train on and hold to: no
+            message of another round, model or job is accepted, as every key, tag and signature is
+            bound to it.
         tags: 64-bit tags of the input that are added up beside it; see `verified`.
     """
 
@@ -117,7 +118,7 @@ def plan_secagg(
         word_bytes: bytes per number on the wire.
         scale: units per 1.0; the finest that fit, if not given.
         headroom: how far noise may carry the sum beyond clients · bound, in the unit of the data.
-        model: the digest of what the clients train on.
+        model: the digest of what the clients train on and hold to.
 
     Raises:
         ConfigError: the words are too narrow for so many clients.

@@ -74,7 +74,7 @@ def plan_words(config: RoundConfig, neighbourhood: Neighbourhood) -> SecAggPlan:
         word_bytes=4 if scale is None or units < 2**30 else 5,
         scale=scale,
         headroom=headroom,
-        model=config.model,
+        model=config.terms,
     )
     return replace(plan, tags=2) if config.verified else plan
 
@@ -84,15 +84,16 @@ def check_model(plan: SecAggPlan, config: RoundConfig) -> None:
 
     A server that has all others train a model that learns nothing reads the one update that is left
     off the sum (Pasquini et al., CCS 2022). With the digest in the session, clients that were given
-    different ones have no common key.
+    different ones have no common key; nor have those that hold to different terms.
 
     Raises:
-        DisagreementError: it is about another, or with other configs or another clip.
+        DisagreementError: it is about another, or with other configs, another clip or other terms.
     """
-    if plan.session[NONCE_BYTES:] != config.model:
+    if plan.session[NONCE_BYTES:] != config.terms:
         raise DisagreementError(
             SERVER,
-            "the round is about another model, config or clip than it gave this client to train",
+            "its plan of the round is not the one that follows from this client's config, or the "
+            "round is about another model, config or clip than it gave this client to train",
         )
 
 
@@ -211,13 +212,13 @@ class SecAggClientSide:
         plan, index = self._plan_of(message), read_open(message)[1]
         if self._client is not None:
             raise PartyError(SERVER, "it invited this client a second time")
-        check_model(plan, self._config)
         expected = replace(plan_from(self._config), session=plan.session)
         if plan != expected or index != self._index:
             raise DisagreementError(
                 SERVER,
                 "its plan of the round is not the one that follows from this client's config",
             )
+        check_model(plan, self._config)
         self._invitation = message
         self._client = SecAggClient(
             plan, index, signing=self._signing, prg=self._prg, known=self._config.keys

@@ -80,9 +80,9 @@ class Scene(Stage):
 
 def resized(invitation, **changes):
     """An invitation to as many words, and of as many bytes, as a server likes to ask for."""
-    session, length, width, facts = unpack(invitation, OPEN, "biib", sender="server")
+    session, length, width = unpack(invitation, OPEN, "bii", sender="server")
     asked = {"length": length, "word_bytes": width, **changes}
-    return pack(OPEN, session, asked["length"], asked["word_bytes"], facts)
+    return pack(OPEN, session, asked["length"], asked["word_bytes"])
 
 
 def pads_in(answer):
@@ -261,7 +261,7 @@ def test_keys_of_one_round_are_of_no_use_in_another():
     """A replay: the uploads of an old session in a new one, and the other way round."""
     scene = Scene()
     old = release_message(
-        open_message(OPEN, scene.terms, plan_sum(scene.terms)),  # another session, same keys
+        open_message(OPEN, plan_sum(scene.terms)),  # another session, same keys
         scene.some(*range(CLIENTS)),
     )
     other = pads_in(scene.helper(old))
@@ -323,7 +323,7 @@ def test_the_authority_is_sent_keys_and_no_words():
 def test_clients_that_are_invited_apart_give_no_sum_of_fewer():
     """A server that shows two halves two invitations: neither half may be added up alone."""
     stage = Stage(policy(), offers())
-    other = open_message(OPEN, stage.terms, plan_sum(stage.terms))
+    other = open_message(OPEN, plan_sum(stage.terms))
     shown = {index: stage.server.invite()[0] if index < 3 else other for index in range(CLIENTS)}
     summands = {}
     for index, invitation in shown.items():
