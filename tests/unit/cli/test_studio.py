@@ -486,6 +486,13 @@ def to_a_file_of_the_user(path):
     path.symlink_to(path.parent.parent.parent / "diary")
 
 
+def to_a_folder_of_the_user(out):
+    (out.parent / "diary").write_text("mine")
+    (out.parent / "notes").mkdir()
+    (out.parent / "notes" / "index.json").hardlink_to(out.parent / "diary")
+    (out / ".studio").symlink_to(out.parent / "notes")
+
+
 def odd_index(make):
     def plant(out):
         (out / ".studio").mkdir()
@@ -511,6 +518,7 @@ ODD = {
     "a run of an odd name": lambda out: put(out / ".studio" / "odd name", RESULT, job=""),
     "a pipe for the index": odd_index(os.mkfifo),
     "a link for the index": odd_index(to_a_file_of_the_user),
+    "a link for the folder of the index": to_a_folder_of_the_user,
     "an index of other types": odd_index(odd_cache),
 }
 

@@ -211,7 +211,8 @@ def _is_whole(one: Summary) -> bool:
 
 
 def _save(cache: Path, found: Mapping[str, Summary]) -> None:
-    if cache.is_symlink() or (cache.exists() and not cache.is_file()):
+    is_led = cache.is_symlink() or cache.parent.is_symlink()
+    if is_led or (cache.exists() and not cache.is_file()):
         return  # somebody else's doing: what it leads to is not ours to write
     with suppress(InputError, OSError):  # it is only faster with it
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
