@@ -31,6 +31,11 @@ PROGRAM = """
                 # A simulation makes a key of its own in the place of one that is pinned.
                 **({"shuffler": "00" * 32} if aggregator == "shuffled" else {}),
                 **({"authority": "00" * 32, "verified": True} if aggregator == "keyed" else {}),
+                # Nor has it the private halves of keys that are named, here more than a round's.
+                **(
+                    {"server": "malicious", "keys": [f"{i:064x}" for i in range(6)]}
+                    if aggregator in ("masked", "keyed") else {}
+                ),
             },
             "privacy": privacy,
             "train": {"steps": 5, "rate": 0.5},
