@@ -218,7 +218,7 @@ def test_of_several_largest_values_exactly_one_is_marked():
 def test_a_row_that_does_not_exist_or_is_empty_is_refused(protocol):
     with pytest.raises(InputError, match="no dimension 3"):
         simulate(unopened(lambda ops, x: ops.softmax(x, dim=3)), protocol=protocol)
-    with pytest.raises(InputError, match="empty"):
+    with pytest.raises(InputError, match="holds no values"):
         simulate(unopened(lambda ops, x: ops.softmax(x), shape=(3, 0)), protocol=protocol)
 
 

@@ -46,6 +46,6 @@ def about_me(error: PartyError, me: str) -> PartyError:
         return error
     return PartyError(
         error.said_by,
-        f"says that {me!r} failed ({error.reason}), while {me!r} runs; see whether it stood still, "
-        "or whether the link between the two carries everything, both ways",
+        f"says that {me!r} failed ({error.reason}), while {me!r} runs; if it was not heard, see "
+        "whether it stood still, or whether the link between the two carries everything, both ways",
     )

@@ -185,12 +185,11 @@ def test_a_worker_refuses_what_its_party_may_not_make_it_hold(what):
     def worker(session):
         return serve_products(session, "ann", memory_bytes=4 << 20)
 
-    with pytest.raises(PartyError, match=r"'ann' failed.*: announced a product of") as caught:
+    with pytest.raises(PartyError, match=r"'ann' failed.*announced a product of"):
         run_threads(
             {"ann": owner, "worker": worker},
             Meeting(parties=("ann", "worker"), job_digest=bytes(32)),
         )
-    assert caught.value.party == "ann"
 
 
 def test_a_product_that_cannot_be_made_is_the_workers_failure_and_its_words_are_not_told():
