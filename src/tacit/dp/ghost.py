@@ -144,6 +144,7 @@ class Ghost:
             others = {n for n, length in call.lengths.items() if length != len(losses)}
             self._shared[call.module] = self._shared.get(call.module, set()) | others
         if needs_check:
+            _check_leaves(losses, set(self._names))
             # A call of the whole model has those of its parts in it.
             whole = [call for call in calls if call.module is self._model]
             self._check_calls(whole or calls, len(losses))
@@ -294,6 +295,26 @@ def _check_uses(uses: list[_Use], records: int) -> None:
                 f"what {type(use.layer).__name__} took was changed in place afterwards; write the "
                 "model without that"
             )
+
+
+def _check_leaves(losses: Tensor, known: set[int]) -> None:
+    """Refuse losses of more than this model: what comes before it may mix records, unseen."""
+    ahead: list[Any] = [losses.grad_fn]
+    seen: set[Any] = set()
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in known:
+            raise ConfigError(
+                f"the losses depend on a parameter of shape {tuple(leaf.shape)} that is not of the "
+                "model in make_private, where what it does to other records is not seen (a "
+                "BatchNorm before a head, say); hand over the whole model, and freeze there what "
+                "is not to be trained"
+            )
+        ahead += [before for before, _ in node.next_functions]
 
 
 def _check_alone(losses: Tensor, seen: list[tuple[_Use, Tensor]], tolerance: float) -> None:

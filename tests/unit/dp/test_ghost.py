@@ -256,6 +256,17 @@ def test_parts_of_two_batches_are_never_added_up():
     assert len(private.ledger) == 0
 
 
+def test_a_head_alone_behind_a_body_that_mixes_is_refused():
+    """Once a head was trained behind the batch statistics of a body that nobody had frozen."""
+    body, head = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.Linear(4, 2)
+    private, _ = private_of(head)
+    x, y = next(iter(private.loader))
+    losses = losses_of(nn.Sequential(body, head), x, y)
+    with pytest.raises(ConfigError, match="hand over the whole model"):
+        private.step(losses)
+    assert len(private.ledger) == 0
+
+
 def test_a_clip_that_is_lowered_between_parts_does_not_lower_the_noise():
     model = nn.Linear(4, 2)
     private, _ = private_of(model, at_once=4, batch=40)
