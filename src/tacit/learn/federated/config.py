@@ -63,7 +63,7 @@ class RoundConfig:
         return self.dimension - (self.mechanism.quantile is not None)
 
     @property
-    def terms(self) -> bytes:
+    def agreed(self) -> bytes:
         """The digest of all that clients rely on each other for: the model, and what is added up.
 
         Half of a round's session, to which their keys are bound: clients of two jobs, one of which
@@ -77,7 +77,7 @@ class RoundConfig:
             (self.server, keys, self.largest_weight, self.verified),
             (self.cipher, self.threshold, self.public_key),
         )
-        return hashlib.sha256(b"tacit terms" + self.model + repr(facts).encode()).digest()
+        return hashlib.sha256(b"tacit agreed" + self.model + repr(facts).encode()).digest()
 
     def __post_init__(self) -> None:
         if not 1 <= self.largest_weight <= LARGEST_WEIGHT:

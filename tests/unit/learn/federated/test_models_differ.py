@@ -132,7 +132,7 @@ class Crafted(Nodes):
         said = content["tacit"]
         payload = said["payload"]
         wanted, true = (
-            replace(self.config, model=digest_of(one, without="tacit", bound=said["bound"])).terms
+            replace(self.config, model=digest_of(one, without="tacit", bound=said["bound"])).agreed
             for one in (content, self.true)
         )
         assert payload[4] in (MASKED_OPEN, KEYED_OPEN)

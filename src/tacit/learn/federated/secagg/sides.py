@@ -74,7 +74,7 @@ def plan_words(config: RoundConfig, neighbourhood: Neighbourhood) -> SecAggPlan:
         word_bytes=4 if scale is None or units < 2**30 else 5,
         scale=scale,
         headroom=headroom,
-        model=config.terms,
+        model=config.agreed,
     )
     return replace(plan, tags=2) if config.verified else plan
 
@@ -89,7 +89,7 @@ def check_model(plan: SecAggPlan, config: RoundConfig) -> None:
     Raises:
         DisagreementError: it is about another, or with other configs, another clip or other terms.
     """
-    if plan.session[NONCE_BYTES:] != config.terms:
+    if plan.session[NONCE_BYTES:] != config.agreed:
         raise DisagreementError(
             SERVER,
             "its plan of the round is not the one that follows from this client's config, or the "

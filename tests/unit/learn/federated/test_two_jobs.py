@@ -67,7 +67,7 @@ def test_clients_of_two_jobs_have_no_sum_together(is_named):
     sessions = [scene.plans[0].session] * CLIENTS
     if is_named:
         nonce = sessions[0][:NONCE_BYTES]
-        sessions = [nonce + config.terms for config in scene.configs]
+        sessions = [nonce + config.agreed for config in scene.configs]
     with pytest.raises(PartyError, match="too few"):
         scene.run(sessions)
     if not is_named:
@@ -75,9 +75,9 @@ def test_clients_of_two_jobs_have_no_sum_together(is_named):
         assert all("not the one that follows from" in str(one) for one in scene.refused)
 
 
-def test_without_terms_in_the_session_a_sum_had_the_noise_of_one(monkeypatch):
+def test_without_what_is_agreed_in_the_session_a_sum_had_the_noise_of_one(monkeypatch):
     """What they are there for: as many parts as the claim counts on are 2, and one is there."""
-    monkeypatch.setattr(RoundConfig, "terms", property(lambda self: self.model))
+    monkeypatch.setattr(RoundConfig, "agreed", property(lambda self: self.model))
     scene = Mixed()
     found = scene.run([scene.plans[0].session] * CLIENTS)
     grid = scene.configs[0].mechanism.grid
