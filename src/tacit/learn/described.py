@@ -14,12 +14,12 @@ import re
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -41,6 +41,8 @@ _LOCKED = {
 _AS_PART = "FROM query(?)"
 _ACTS = ("COPY_TO_FILE", "JSON_EXECUTE_SERIALIZED_SQL")
 """What a plan calls its parts that do more than read."""
+_MOST_UNPACKED = 1 << 30
+"""What an archive may unpack to, in bytes: 3 MB can hold 3 GB."""
 _log = logging.getLogger(__name__)
 _EXAMPLE = 'for instance: ward = ["north", "south"], admitted = "date", notes = "skip"'
 
@@ -169,22 +171,37 @@ def _read_table(about: Description) -> Table:
 def _read_bytes(file: Path) -> bytes:
     """Read a CSV file, or the one that is packed in a .gz or .zip."""
     try:
-        content = file.read_bytes()
-        if file.suffix.lower() == ".gz":
-            return gzip.decompress(content)
-        if file.suffix.lower() != ".zip":
-            return content
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            inside = [one for one in archive.namelist() if one.lower().endswith((".csv", ".tsv"))]
-            if len(inside) != 1:
-                raise DataError(f"{file}: wanted one .csv in the archive, found {len(inside)}")
-            return archive.read(inside[0])
+        with ExitStack() as stack:
+            packed, kind = stack.enter_context(file.open("rb")), file.suffix.lower()
+            if kind == ".gz":
+                content = stack.enter_context(gzip.open(packed)).read(_MOST_UNPACKED + 1)
+            elif kind == ".zip":
+                content = stack.enter_context(_only_table(file, packed)).read(_MOST_UNPACKED + 1)
+            else:
+                return packed.read()
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         raise DataError(f"{file}: the archive is broken") from error
     except OSError as error:
         raise DataError(
             f"cannot read {file}: {error.strerror or 'the archive is broken'}"
         ) from error
+    if len(content) > _MOST_UNPACKED:
+        raise DataError(
+            f"{file} unpacks to more than {_MOST_UNPACKED >> 20} MB, as an archive of a few MB "
+            "can; if that is meant, unpack it and name the file"
+        )
+    return content
+
+
+@contextmanager
+def _only_table(file: Path, packed: IO[bytes]) -> Iterator[IO[bytes]]:
+    """Open the one table in a .zip."""
+    with zipfile.ZipFile(packed) as archive:
+        inside = [one for one in archive.namelist() if one.lower().endswith((".csv", ".tsv"))]
+        if len(inside) != 1:
+            raise DataError(f"{file}: wanted one .csv in the archive, found {len(inside)}")
+        with archive.open(inside[0]) as table:
+            yield table
 
 
 def _parse(file: Path, text: str) -> Table:

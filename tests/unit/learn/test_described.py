@@ -3,13 +3,14 @@
 import gzip
 import json
 import traceback
+import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 
 from tacit.errors import DataError
-from tacit.learn import load_file
+from tacit.learn import described, load_file
 
 CSV = "age,ward,admitted,notes,outcome\n61,north,2020-01-01,x,well\n,south,1969-12-31,y,ill\n"
 ABOUT = """
@@ -69,6 +70,24 @@ def test_packed_tables_are_read(tmp_path):
         (tmp_path / name).write_bytes(b"PK\x03\x04 broken")
         with pytest.raises(DataError, match="broken"):
             load_file(put(tmp_path, ABOUT.replace("rows.csv", name)), label="outcome")
+
+
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.zip"])
+def test_an_archive_that_unpacks_to_more_than_its_size_lets_expect_is_refused(
+    tmp_path, monkeypatch, name
+):
+    monkeypatch.setattr(described, "_MOST_UNPACKED", 1 << 20)
+    rows = b"0" * (50 << 20)
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(rows))
+    with zipfile.ZipFile(tmp_path / "rows.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("rows.csv", rows)
+    about = put(tmp_path, ABOUT.replace("rows.csv", name))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="unpacks to more than 1 MB"):
+        load_file(about, label="outcome")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 10 << 20
 
 
 def test_dates_can_have_another_form(tmp_path):
