@@ -223,7 +223,7 @@ def test_the_plan_of_a_federated_job_has_the_bytes_and_the_epsilon_of_its_run(ag
     assert planned.leaks == result.leakage
     assert planned.claims[1:] == result.claims[1:]
     if aggregator == "keyed":  # 650 parameters, a weight and two tags of three words; 6 clients
-        assert planned.lines[2] == "The authority sends 2,637 B and receives 920 B in a round."
+        assert planned.lines[2] == "The authority sends 2,637 B and receives 884 B in a round."
 
 
 def tacit_says(*arguments):
