@@ -161,6 +161,7 @@ class PrivateLoader:
         self.steps_left = steps
         self.expected: tuple[int, bool] | None = None
         """How many records the next `step` speaks for, and whether they complete a batch."""
+        self.on_begin: Callable[[], None] = lambda: None
         self.on_empty: Callable[[], None] = lambda: None
         self._is_within = False  # a batch of which the loop has seen some parts
         self._pass: object = None
@@ -183,6 +184,7 @@ class PrivateLoader:
                 "the last pass ended within a batch (at_once gives it in parts); end a pass where "
                 "len(private.ledger) has grown"
             )
+        self.on_begin()
         this = self._pass = object()
         count = min(len(self), self.steps_left)
         schedule = [self._parts() for _ in range(count)]
@@ -251,6 +253,7 @@ class Private(Shown):
         self._is_stepping = False
         self._sums: list[int] = []
         self._begun = [_print_of(loader.prg)]
+        loader.on_begin = self._begin
         loader.on_empty = self._finish_empty
         optimizer.register_step_pre_hook(self._refuse_others)
 
@@ -384,6 +387,11 @@ class Private(Shown):
         """Take the hooks off the model, when the training is over."""
         self._ghost.remove()
 
+    def _begin(self) -> None:
+        """Note the weights before the first rows are shown: until then any may be loaded."""
+        if not self._sums:
+            self.adopt()
+
     def _finish_empty(self) -> None:
         self._check_others()
         self._finish()
@@ -437,9 +445,9 @@ class Private(Shown):
         now = [checksum(p) for p in self._ghost.parameters.values()]
         if self._sums and now != self._sums:
             raise ConfigError(
-                "weights have changed since the last private step: another optimizer would train "
-                "them without noise; if what changed them depends on no record, say so by "
-                "private.adopt()"
+                "weights have changed since the last private step, or the first batch: another "
+                "optimizer would train them without noise; if what changed them depends on no "
+                "record, say so by private.adopt()"
             )
         ours = {id(parameter) for parameter in self._ghost.parameters.values()}
         held = (p for group in self._optimizer.param_groups for p in group["params"])

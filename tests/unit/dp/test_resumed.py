@@ -206,6 +206,18 @@ def test_weights_that_are_changed_behind_their_versions_are_noticed(way):
     assert len(private.ledger) == 1
 
 
+def test_a_raw_step_on_the_first_batch_is_noticed_too():
+    model, _, private = made()
+    model.load_state_dict({name: p + 1 for name, p in model.state_dict().items()})  # a start
+    x, y = next(iter(private.loader))
+    F.cross_entropy(model(x), y).backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    losses = F.cross_entropy(model(x), y, reduction="none")
+    with pytest.raises(ConfigError, match="weights have changed"):
+        private.step(losses)
+    assert len(private.ledger) == 0
+
+
 def test_weights_that_were_put_back_are_the_same_weights():
     model, _, private = made()
     for x, y in private.loader:
