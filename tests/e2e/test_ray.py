@@ -130,15 +130,26 @@ def make_job(tmp_path):
         (tmp_path / "seen").mkdir()
         (tmp_path / "my_model.py").write_text(MODEL.format(folder=str(tmp_path / "seen")))
         (tmp_path / "job.toml").write_text(JOB.format(shadows=shadows, epochs=epochs))
+        allow = [BIN / "tacit", "allow", "my_model.py"]
+        subprocess.run(allow, cwd=tmp_path, env=at_home(tmp_path), check=True)
 
     return make
+
+
+def at_home(folder):
+    """Return an environment whose user has no home but a folder."""
+    return {**ENVIRONMENT, "HOME": str(folder)}
 
 
 def audit(folder, *options):
     return subprocess.Popen(
         [BIN / "tacit", "audit", "job.toml", *options],
-        cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        cwd=folder,
+        env=at_home(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def test_shadow_models_are_trained_on_both_nodes(cluster, tmp_path, make_job):
