@@ -148,10 +148,6 @@ def _relu_in_place(part: nn.Module, x: Tensor) -> Tensor:
     return y + x
 
 
-def always(how: Callable[[random.Random, Shape], dict[str, Any]]) -> Any:
-    return how
-
-
 def plain(rng: random.Random, shape: Shape) -> dict[str, Any]:
     return {}
 

@@ -328,7 +328,7 @@ def _smaller(program: Program, protocol: str) -> Iterator[Program]:
         values = program.plain(bounds)
     except Exception:
         return
-    for at, one in enumerate(program.steps[:-1]):  # what a step gives, given instead
+    for at in range(len(program.steps) - 1):  # what a step gives, given instead
         v = values[count + at].v
         bound = max(bounds[count + at], float(v.abs().max()) if v.numel() else 0.0, 1e-3)
         ulp = 2.0**-program.frac_bits
@@ -340,7 +340,6 @@ def _smaller(program: Program, protocol: str) -> Iterator[Program]:
             )
             for step in program.steps
         ]
-        del one
         yield _reached(replace(program, inputs=(*program.inputs, fresh), steps=tuple(moved)))
     for at, given in enumerate(program.inputs):
         for changed in (replace(given, owner=ALICE), replace(given, dtype="float64")):

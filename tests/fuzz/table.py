@@ -91,7 +91,7 @@ def a_tensor(rng: random.Random, shapes: Sequence[Shape]) -> dict[str, Any]:
     return {"by": public(rng, shape).tolist()}
 
 
-def as_tensor(by: Any, like: Shape = ()) -> Tensor:
+def as_tensor(by: Any) -> Tensor:
     return torch.tensor(by, dtype=torch.float64)
 
 
@@ -269,9 +269,6 @@ def _evaluated(x: Known, coefficients: Sequence[float], ulp: float) -> Known:
     return Known(value, clean(steep * x.e) + 8 * ulp * (1 + size + size**2 + size**3))
 
 
-_PIECES = {"breaks": [-2.0, 0.0, 1.5], "polynomials": [[1.0], [0.5, -1.0], [0.5, 0.25], [0.0, 1.0]]}
-
-
 def _pieces(rng: random.Random, shapes: Sequence[Shape]) -> dict[str, Any]:
     start = rng.uniform(-2, 0)
     return {
@@ -301,11 +298,6 @@ def _divided(x: Known, y: Known, ulp: float) -> Known:
     return product(x, under, torch.mul, 2 * ulp)
 
 
-def _mixed(rng: random.Random, shapes: Sequence[Shape]) -> dict[str, Any]:
-    return {}
-
-
-ULP = "ulp"
 VERBS: dict[str, Verb] = {
     "add": Verb(
         alike,
