@@ -1,9 +1,10 @@
 """How many tokens one user may have computed, ever: a file beside the owner's key remembers."""
 
+import re
 from pathlib import Path
 from typing import final
 
-from tacit.errors import FrameError
+from tacit.errors import FrameError, InputError
 from tacit.party import durable
 
 
@@ -25,10 +26,10 @@ class TokenQuota:
 
         Raises:
             FrameError: they are more than are left.
-            InputError: the file cannot be read or written.
+            InputError: the file cannot be read or written, or is not what was written.
         """
         with durable(self._file) as file:
-            counts = _read(file.read() or b"")
+            counts = self._read(file.read() or b"")
             used = counts.get(self._key, 0)
             if used + tokens > self._most:
                 raise FrameError(
@@ -39,7 +40,12 @@ class TokenQuota:
             counts[self._key] = used + tokens
             file.write("".join(f"{key} {count}\n" for key, count in counts.items()).encode())
 
-
-def _read(data: bytes) -> dict[str, int]:
-    lines = (line.split() for line in data.decode(errors="replace").splitlines())
-    return {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdigit()}
+    def _read(self, data: bytes) -> dict[str, int]:
+        # A line that is passed over would give its key a fresh quota: nothing is guessed here.
+        lines = [line.split() for line in data.decode(errors="replace").splitlines()]
+        if any(len(words) != 2 or not re.fullmatch("[0-9]{1,18}", words[1]) for words in lines):
+            raise InputError(
+                f"{self._file} is damaged: wanted a key and a number of tokens in every line; "
+                "put back a copy, or remove the file, and every key starts at 0"
+            )
+        return {key: int(count) for key, count in lines}

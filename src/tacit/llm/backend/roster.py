@@ -8,7 +8,7 @@ user's help, and the owner should know.
 from collections.abc import Mapping
 from pathlib import Path
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, InputError
 from tacit.llm.backend.chat_file import ChatFile
 from tacit.party import durable
 
@@ -24,11 +24,11 @@ def enrol(jobs: Mapping[Path, ChatFile], keys: Path) -> None:
 
     Raises:
         ConfigError: a key is both.
-        InputError: the file cannot be read or written.
+        InputError: the file cannot be read or written, or is not what was written.
     """
     file = keys / "owner.roles"
     with durable(file) as roster:
-        known = _read(roster.read() or b"")
+        known = _read(roster.read() or b"", file)
         found = {
             (role, job.parties[role].key): path
             for path, job in jobs.items()
@@ -39,9 +39,14 @@ def enrol(jobs: Mapping[Path, ChatFile], keys: Path) -> None:
         roster.write(text.encode())
 
 
-def _read(data: bytes) -> set[Entry]:
+def _read(data: bytes, file: Path) -> set[Entry]:
     lines = [line.split() for line in data.decode(errors="replace").splitlines()]
-    return {(words[0], words[1]) for words in lines if len(words) == 2}
+    if any(len(words) != 2 or words[0] not in ("user", "dealer") for words in lines):
+        raise InputError(
+            f"{file} is damaged: wanted 'user' or 'dealer' and a key in every line; put back a "
+            "copy, or remove the file, and who was user or dealer before is forgotten"
+        )
+    return {(role, key) for role, key in lines}
 
 
 def _refuse_both(entries: Mapping[Entry, Path]) -> None:

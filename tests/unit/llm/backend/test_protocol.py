@@ -122,6 +122,19 @@ def test_a_full_disk_does_not_make_a_quota_forget(tmp_path, monkeypatch):
         TokenQuota(tmp_path, "alice", 100)(2, "user")
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [b"alice 9O\n", b"bob 5\nalice\n", b"\xff\x00", b"alice -1\n"],
+    ids=["letter", "no count", "no text", "negative"],
+)
+def test_a_damaged_quota_is_refused_and_gives_nobody_a_fresh_one(tmp_path, damaged):
+    file = tmp_path / "owner.tokens"
+    file.write_bytes(damaged)
+    with pytest.raises(InputError, match="damaged"):
+        TokenQuota(tmp_path, "alice", 100)(1, "user")
+    assert file.read_bytes() == damaged
+
+
 @pytest.mark.parametrize("name", ["permuted", "sealed"])
 def test_an_owner_counts_the_tokens_of_its_user_before_it_computes_them(name):
     model, counted = tiny("llama", layers=1, seed=2, vocab=12), []

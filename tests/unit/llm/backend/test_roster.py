@@ -75,3 +75,15 @@ def test_what_a_full_disk_did_not_take_is_noted_the_next_time(tmp_path, job, mon
     enrol(jobs, tmp_path)
     with pytest.raises(ConfigError, match=r"owner\.roles"):
         enrol(job("alice", user="a", dealer="b"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"user\n", b"owner x y\n", b"\xff\xfe\n", b"guest sha256:a\n"],
+    ids=["no key", "three words", "no text", "no role"],
+)
+def test_a_damaged_list_is_refused_and_forgets_nobody(tmp_path, job, damaged):
+    (tmp_path / "owner.roles").write_bytes(damaged)
+    with pytest.raises(InputError, match="damaged"):
+        enrol(job("alice", user="a", dealer="d"), tmp_path)
+    assert (tmp_path / "owner.roles").read_bytes() == damaged
