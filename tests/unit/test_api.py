@@ -5,7 +5,6 @@ import importlib
 import subprocess
 import sys
 import tomllib
-import warnings
 from pathlib import Path
 
 import pytest
@@ -103,33 +102,6 @@ def test_everything_that_is_exported_is_documented(room):
         thing = getattr(module, name)
         if callable(thing) and getattr(thing, "__module__", "").startswith("tacit"):
             assert thing.__doc__, f"{room}.{name}"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "word", "renamed"),
-    [
-        ("private", "permuted", "Client", "Client"),
-        ("clear", "backend.plain", "PlainVoice", "PlainBackend"),
-        ("sampling", "backend.sampling", "Sampling", "Sampling"),
-    ],
-)
-def test_old_names_of_language_models_work_and_warn(old, new, word, renamed, monkeypatch):
-    monkeypatch.delitem(sys.modules, f"tacit.llm.{old}", raising=False)
-    home = importlib.import_module(f"tacit.llm.{new}")
-    with pytest.warns(DeprecationWarning, match=rf"tacit\.llm\.{new}"):
-        module = importlib.import_module(f"tacit.llm.{old}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert getattr(module, word) is getattr(home, renamed)
-    with pytest.raises(AttributeError, match="nonsense"):
-        module.nonsense  # noqa: B018 - reading it is the test
-
-
-def test_an_old_public_name_of_language_models_warns_at_the_line_that_used_it():
-    llm = importlib.import_module("tacit.llm")
-    with pytest.warns(DeprecationWarning, match="PlainBackend") as warned:
-        assert llm.PlainVoice is llm.PlainBackend
-    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ GIVEN_UP = {
     "ground",
 }
 # Files that know what version 0.1 called things, to answer to it for one release.
-OLD = {"old.py", "moved.py", "renamed.py"}
+OLD = {"old.py", "renamed.py"}
 
 
 @cache

@@ -30,10 +30,6 @@ from tacit.llm.model.rotary import places, rotate, turns
 from tacit.llm.model.store import describe_model, find_model, get_model, list_models
 from tacit.llm.model.template import Message, Role, prompt_ids, render
 from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
-from tacit.llm.moved import NAMES, redirect
-from tacit.renamed import find_renamed
-
-redirect()
 
 __all__ = [
     "DEALER_BYTES",
@@ -89,8 +85,3 @@ __all__ = [
     "shapes",
     "turns",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Find what had another name in version 0.1."""
-    return find_renamed(globals(), NAMES, name)

@@ -39,7 +39,6 @@ from tacit.llm.permuted.owner import serve_owner
 from tacit.llm.permuted.precision import BRIEF, COMPACT, Precision
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import DealerMasks, MaskedWeights, OwnerVault, open_vault
-from tacit.renamed import find_renamed
 
 __all__ = [
     "BRIEF",
@@ -77,8 +76,3 @@ __all__ = [
     "serve_dealer",
     "serve_owner",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Find what had another name in version 0.1."""
-    return find_renamed(globals(), {"Order": "Batch"}, name)
