@@ -10,7 +10,9 @@ LOCKED := --require-hashes --no-deps --only-binary :all:
 WORKERS ?= 3
 MINUTES ?= 2
 SEED ?= 0
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+# Byte code is kept even where the environment says otherwise, as containers do: without it each worker
+# and each process of a test compiles all that it imports.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all fuzz dist docs docs-test reference lint check format bench lock clean
