@@ -1,7 +1,11 @@
 """A client's side of a SecAgg round: a state machine of bytes in and bytes out.
 
 The protocol is that of Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving
-Machine Learning" (CCS 2017), with the sparse graph of Bell et al. (CCS 2020).
+Machine Learning" (CCS 2017), Figure 4, with the sparse graph of Bell et al. (CCS 2020). The names
+of the paper: a client u has the keys c_u (here: sealing) and s_u (masking), the seed b_u of its own
+mask and sends y_u = x_u + PRG(b_u) + Σ_v ± PRG(s_{u,v}). U1 ⊇ U2 ⊇ U3 ⊇ U4 ⊇ U5 are those who
+answered rounds 0 to 4. Two things differ: what is shared is the seed from which s_u is derived, not
+the key itself, and each share is committed to, so that a changed one is traced to its holder.
 """
 
 import hmac
@@ -53,7 +57,7 @@ from tacit.ring import Prg
 
 _STEPS = ("advertise", "share", "mask", "attest", "unmask", "done")
 _INDEX = struct.Struct("<I")
-_SAVED = 64
+_SAVED = 64  # the kind of a saved state: above all kinds of messages, so none passes for one
 _NO_TAG = bytes(TAG_BYTES)  # for a neighbour that never shared: it is not asked
 
 
@@ -100,11 +104,13 @@ class SecAggClient:
         """What this client takes part in."""
         return self._plan
 
+    # Round 0, AdvertiseKeys.
     def advertise(self) -> bytes:
         """Say which keys others reach this client by."""
         self._enter("advertise")
         return pack(ADVERT, self._advert().to_bytes())
 
+    # Round 1, ShareKeys: the list is U1.
     def share(self, message: bytes) -> bytes:
         """Share both secrets among the neighbours, each share sealed to its holder.
 
@@ -133,6 +139,7 @@ class SecAggClient:
         commitment = commit_seed(self._plan.session, self._index, self._seeds[SELF])
         return pack(SHARES, commitment, b"".join(parcels))
 
+    # Round 2, MaskedInputCollection: the parcels come from U2.
     def mask(self, message: bytes, words: Words) -> bytes:
         """Hide the words under the masks with all neighbours that are present, and one's own.
 
@@ -150,6 +157,7 @@ class SecAggClient:
         for position in self._shares:
             other = roster.adverts[position]
             if other.index != self._index:
+                # Δ_{u,v} = 1 for u before v and −1 after: the two masks of a pair cancel.
                 side = plus if self._index < other.index else minus
                 between = self._index, other.index
                 session = self._plan.session
@@ -160,6 +168,9 @@ class SecAggClient:
         add_masks(masked, plus=plus, minus=minus)
         return pack(INPUT, to_wire(self._plan, masked))
 
+    # Round 3, ConsistencyCheck: the list is U3. The paper signs it for everybody; here each
+    # neighbour gets a MAC under a key that only the two have: 16 bytes instead of 64, and the
+    # honest neighbours of one client are enough, since only they can unmask it.
     def attest(self, message: bytes) -> bytes:
         """Vouch to every neighbour for the list of those whose inputs arrived; never two lists.
 
@@ -188,6 +199,8 @@ class SecAggClient:
         ]
         return pack(ATTEST, b"".join(tags))
 
+    # Round 4, Unmasking. Of v in U3 the share of b_v, of v in U2 \ U3 that of s_v, never both:
+    # with both the server would hold y_v and all its masks.
     def unmask(self, message: bytes) -> bytes:
         """Give up, of each neighbour, the share of one secret: its own mask's if it stayed.
 
@@ -345,6 +358,7 @@ class SecAggClient:
         self._need(valid, "vouch for the same list of survivors")
 
     def _need(self, count: int, what: str) -> None:
+        # |U| ≥ t, the check of the paper's rounds 1 to 4, within the neighbourhood.
         if count < self._plan.neighbourhood.threshold:
             raise PartyError(
                 SERVER,

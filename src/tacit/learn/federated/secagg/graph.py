@@ -70,6 +70,8 @@ def plan_neighbourhood(
         secrecy, loss = (
             -bits * math.log(2) - math.log(clients) for bits in (SECRECY_BITS, LOSS_BITS)
         )
+        # The fewest neighbours that do, by a union bound over the clients (− log n above): the ring
+        # is cut if it is cut at any of them. In logarithms, as the binomials overflow doubles.
         for side in range(1, (clients - 1) // 2):
             marked = min(colluding, minimum)
             most = _largest_plausible(max(minimum, side), marked, side, secrecy)
@@ -77,6 +79,8 @@ def plan_neighbourhood(
             lost = _largest_plausible(clients - 1, dropped, 2 * side, loss)
             if 2 * side + 1 - lost >= threshold:
                 return Neighbourhood(neighbours=2 * side, threshold=threshold)
+    # 2 t > n + colluding, the condition of Bonawitz et al. (2017) for active adversaries: two lists
+    # of survivors would need t holders each, and only the colluding ones answer both.
     threshold = (clients + colluding) // 2 + 1
     if clients - dropped < threshold:
         raise ConfigError(

@@ -19,18 +19,20 @@ from tacit.learn.federated.contract import pack, records, unpack
 from tacit.learn.federated.secagg.graph import Neighbourhood, draw_order, holders
 from tacit.learn.federated.secagg.plan import SESSION_BYTES, SecAggPlan
 
+# In the order in which they are sent; the server sends OPEN, ROSTER (U1), DELIVERY (U2),
+# SURVIVORS (U3) and ATTESTED (U4), a client the one after each.
 OPEN, ADVERT, ROSTER, SHARES, DELIVERY, INPUT, SURVIVORS, ATTEST, ATTESTED, UNMASK = range(10)
-SEED_BYTES = 16
+SEED_BYTES = 16  # an AES-128 key
 SHARE_BYTES = 24  # three field elements: a seed of 16 bytes and its padding
 SELF, PAIR = 0, 1  # the two secrets of a client, of which nobody may learn both
-COMMIT_BYTES = 32
-SEALED_BYTES = 2 * SHARE_BYTES + 28
+COMMIT_BYTES = 32  # SHA-256: binding at 2^128, as good as the keys
+SEALED_BYTES = 2 * SHARE_BYTES + 28  # AES-GCM: a nonce of 12 bytes, a tag of 16
 PARCEL_BYTES = 2 * COMMIT_BYTES + SEALED_BYTES
 
 _ADVERT = struct.Struct("<I32s32s32s64s")
 _PLAN = struct.Struct(f"<IQddBIII{SESSION_BYTES}s")
 ADVERT_BYTES = _ADVERT.size
-TAG_BYTES = 16
+TAG_BYTES = 16  # a forger has one try per session, 2^-128
 SERVER = "server"
 
 
@@ -104,8 +106,10 @@ def read_roster(plan: SecAggPlan, body: bytes) -> Roster:
     """
     found = [Advert(*_ADVERT.unpack(one)) for one in records(body, ADVERT_BYTES, sender=SERVER)]
     indices = [advert.index for advert in found]
+    # In order and without repetition: one list has one spelling, so the hash below is of the set.
     if indices != sorted(set(indices)) or (indices and indices[-1] >= plan.clients):
         raise PartyError(SERVER, f"wanted a list of different clients in order, got {indices}")
+    # One identity twice would count its holder twice towards every threshold.
     if len({advert.identity for advert in found}) < len(found):
         raise PartyError(SERVER, "two clients of the list have the same identity")
     least = max(plan.minimum, plan.neighbourhood.threshold)
@@ -176,6 +180,8 @@ def advert_text(session: bytes, index: int, sealing: bytes, masking: bytes) -> b
 
 def attest_text(roster: Roster, survivors: bytes) -> bytes:
     """Return what a client vouches for when it has seen the list of survivors."""
+    # U1 as well as U3: else two lists of clients could share one list of survivors. The first is
+    # of whole records and the second as long as the first says, so the join has one reading.
     seen = hashlib.sha256(roster.body + survivors).digest()
     return b"tacit masked survivors" + roster.plan.session + seen
 

@@ -17,11 +17,11 @@ from tacit.ring import Prg
 Words = NDArray[Any]  # uint32 or uint64, by the width of the plan
 Floats = NDArray[np.floating[Any]]
 
-NONCE_BYTES, MODEL_BYTES = 16, 32
+NONCE_BYTES, MODEL_BYTES = 16, 32  # two rounds share a nonce after about 2^64; SHA-256
 SESSION_BYTES = NONCE_BYTES + MODEL_BYTES
-WEIGHT_BITS = 24
+WEIGHT_BITS = 24  # a client's number of examples: up to 16 million
 LARGEST_WEIGHT = 2**WEIGHT_BITS - 1
-TAG_BITS = 64
+TAG_BITS = 64  # a server that changes the sum passes with 2^-64 a tag; see `verified`
 _CHUNK_BYTES = 1 << 18  # of mask at once: as the generator draws, and small enough for the cache
 _BLOCK = 1 << 16  # values quantised at once: the temporaries stay in the cache
 
@@ -87,6 +87,7 @@ class SecAggPlan:
     @property
     def digit_bits(self) -> int:
         """Bits of a number that is written in several words, so that their sums fit."""
+        # The sum of n digits of d bits is below 2^(d + ⌈log2 n⌉): it must not wrap.
         return min(WEIGHT_BITS, 8 * self.word_bytes - math.ceil(math.log2(self.clients)))
 
     @property
@@ -129,6 +130,7 @@ def plan_secagg(
     units = 2 ** (8 * word_bytes - 1) - 1 - clients
     # Beyond 2^50 steps the updates themselves, doubles, have no more digits to keep.
     finest = min(units / (clients * bound + headroom), 2.0**50 / bound)
+    # Below 16 steps the rounding noise is a good part of the update: a mistake, not a choice.
     if finest * bound < 16 or (scale is not None and scale > finest):
         raise ConfigError(
             f"words of {word_bytes} bytes leave {max(finest * bound, 0):.1f} steps for an update "
@@ -198,6 +200,7 @@ def from_digits(plan: SecAggPlan, words: Words) -> int:
 
 def centred(plan: SecAggPlan, words: Words) -> NDArray[np.int64]:
     """Return words as whole numbers around zero."""
+    # Words of 3 bytes lie in 4: shifted up, the sign comes to the top, and back it is extended.
     spare = 8 * plan.dtype.itemsize - 8 * plan.word_bytes
     signed = np.int32 if plan.dtype == np.uint32 else np.int64
     found: NDArray[np.int64] = (words << plan.dtype.type(spare)).view(signed) >> spare
@@ -255,6 +258,8 @@ def _round(values: Floats, plan: SecAggPlan, prg: Prg) -> Words:
     # A NaN fails this comparison too.
     if not (-limit <= scaled.min(initial=0.0) and scaled.max(initial=0.0) <= limit):
         _refuse(values, plan)
+    # ⌊x + u⌋ with u uniform in [0, 1) is x on average (stochastic rounding): rounding to nearest
+    # would bias a sum over clients. Coins of 32 bits leave a bias below 2^-32 units.
     coins = np.empty(scaled.size, np.uint32)
     prg.fill(torch.from_numpy(coins.view(np.uint8)))
     scaled += np.multiply(coins, 2.0**-32, dtype=np.float64)

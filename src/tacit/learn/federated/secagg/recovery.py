@@ -21,8 +21,8 @@ from tacit.learn.federated.secagg.messages import (
 )
 from tacit.learn.federated.secagg.plan import Words, add_masks
 
-_AT_ONCE = 128  # masks in one pass over the sum
-_CHUNK = 7  # bytes of a secret in one field element
+_AT_ONCE = 128  # masks in one pass over the sum: it is read 128 times less, their keys are few
+_CHUNK = 7  # bytes of a secret in one field element of 61 bits, as `share_bytes` cuts them
 
 
 @dataclass
@@ -46,6 +46,10 @@ def remove_masks(
     Raises:
         VoidRound: a secret has too few shares, or is not what its owner committed to.
     """
+    # Round 4 at the server: Σ_{U3} y_u less PRG(b_u) of all in U3, and less ± PRG(s_{u,v}) of all
+    # pairs of u in U3 with v in U2 \ U3; pairs within U3 have cancelled. Who left before U2 put
+    # no mask on anybody. What is recovered is checked against what its owner showed in round 0
+    # or 1: a client that shared garbage would else turn the sum into garbage that nobody notices.
     lost = [
         position
         for position in sorted(present - alive)
@@ -99,7 +103,7 @@ def _recover_seeds(roster: Roster, held: Held, wanted: Iterable[int]) -> dict[in
             (point, given[holder])
             for point, holder in enumerate(roster.holders(position), 1)
             if holder in given
-        ][:threshold]
+        ][:threshold]  # any t points give the polynomial
         if len(ranked) < threshold:
             name = client_name(roster.adverts[position].index)
             raise VoidRound(

@@ -1,4 +1,8 @@
-"""The server's side of a SecAgg round: it adds inputs as they come and keeps one sum."""
+"""The server's side of a SecAgg round: it adds inputs as they come and keeps one sum.
+
+Its stages are the rounds 0 to 4 of Bonawitz et al. (CCS 2017), Figure 4; those who answered them
+are U1 to U5 there, and here the roster, `_present`, `_alive` and, for the last two, who answered.
+"""
 
 import struct
 from typing import cast, final
@@ -188,6 +192,8 @@ class SecAggServer:
             which = SELF if place in self._alive_set else PAIR
             parcel = self._held.parcels.get(place, {}).get(position)
             start = which * COMMIT_BYTES
+            # A share of the other secret of the same client is refused here too: it opens another
+            # commitment. An honest server holds no seed and key of one client even by mistake.
             if parcel is None or parcel[start : start + COMMIT_BYTES] != commit_share(
                 self._plan.session, owner, holder, which, share
             ):
@@ -198,6 +204,7 @@ class SecAggServer:
         for place, share in found:
             self._held.shares.setdefault(place, {})[position] = share
 
+    # End of round 0: everybody gets U1.
     def _close_adverts(self) -> dict[int, bytes]:
         body = b"".join(self._adverts[index].to_bytes() for index in sorted(self._adverts))
         try:
@@ -206,6 +213,7 @@ class SecAggServer:
             raise VoidRound(SERVER, f"too few showed their keys: {error.reason}") from error
         return dict.fromkeys(sorted(self._adverts), pack(ROSTER, body))
 
+    # End of round 1: each gets what the others of U2 have sealed for it.
     def _close_shares(self) -> dict[int, bytes]:
         roster = self._known_roster()
         self._present = frozenset(self._answered)
@@ -220,6 +228,7 @@ class SecAggServer:
             messages[roster.adverts[position].index] = pack(DELIVERY, b"".join(parcels))
         return messages
 
+    # End of round 2: U3 is told, and from here on it is fixed.
     def _close_inputs(self) -> dict[int, bytes]:
         self._alive = tuple(sorted(self._answered))
         self._alive_set = frozenset(self._alive)
@@ -227,6 +236,7 @@ class SecAggServer:
         self._flags = to_bitmap(self._alive, len(self._known_roster().adverts))
         return dict.fromkeys(self.survivors, pack(SURVIVORS, self._flags))
 
+    # End of round 3: each gets its neighbours' tags. No minimum: a client counts those itself.
     def _close_attests(self) -> dict[int, bytes]:
         roster = self._known_roster()
         messages = {}
