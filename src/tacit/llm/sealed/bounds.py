@@ -22,7 +22,7 @@ from tacit.party import Fact, Session
 FRAC_BITS = 16
 _SLACK = 1.25
 """For the errors of approximated functions, which are within a few per cent."""
-_FURTHEST = 40
+_FURTHEST = 40  # bounds travel as exponents of two in ± this range: 2^40 already fills the word
 _DIVISOR_BITS = 6
 """What an average of keys that are all alike is divided by keeps so many, up to 1024 keys."""
 _FEWEST_BITS = 26

@@ -1,4 +1,13 @@
-"""A pass through a language model as a program of secret operations."""
+"""A pass through a language model as a program of secret operations.
+
+The model is the decoder of the GPT and LLaMA papers, with what its families change in it: learned
+or rotary positions (Su et al. 2021), LayerNorm or RMSNorm (Zhang and Sennrich 2019), GELU or SwiGLU
+(Shazeer 2020), several queries to a key (Ainslie et al. 2023). Rounds are what a pass costs on a
+real line, so its steps are put together by what can be opened in one message: a matrix is
+multiplied while the norm in front of it is still being worked out, and keys and values, once
+opened under their masks, stay open for all later tokens (a matrix that is multiplied often is
+masked once; SecureML, Mohassel and Zhang 2017, section 4.1).
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -123,6 +132,8 @@ class Passing:
     def _embedded(self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass) -> V:
         a = self.architecture
         shape = (step.rows, a.vocab)
+        # A row of one-hot numbers times the embedding: nobody sees which row was read. Whole
+        # numbers, so the product needs no truncation.
         hot = ops.input("hot", owner=self.user, shape=shape, bound=1.0, frac_bits=0)
         x = ops.restate(ops.pick(hot, w["embed"]), bound=self.bounds["embed"])
         if a.positions != "learned":
@@ -160,6 +171,7 @@ class Passing:
             both = self._turned(ops, step, i, self._normed_heads(ops, w, i, both))
         query, key = self._open_for_scores(ops, i, both)
         groups, shared = a.kv_heads, a.heads // a.kv_heads
+        # Queries that share a key stand below each other: one product per key, not per query.
         stacked = ops.reshape(query, (1, groups, shared * rows, a.head_dim))
         truncated = ops.post(value, is_exact=True)
         keys = self._recalled(ops, step, f"{i}.k", key, resumes=resumes)(stacked)
@@ -171,6 +183,8 @@ class Passing:
             return key, value, None, None
         most = self.bounds[f"{i}.scores"]
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
+        # The causal mask is public and comes with each pass, as it says where tokens stand: the
+        # plan does not depend on it. The scale 1 / √d is in the queries' weights (see `fold`).
         seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
         bits = mixed_bits(self._stream_bits, step.room)
         mixed = ops.attention_mixed(scores, seen, values, frac_bits=bits, watch=watch)
@@ -215,7 +229,7 @@ class Passing:
         value = _cut(ops, joined, a.heads + a.kv_heads, a.heads + 2 * a.kv_heads, a.head_dim)
         if self._is_turned_early:
             both = self._turned(ops, step, i, both)
-        # Turning two numbers of at most b gives at most √2 b.
+        # Turning two numbers of at most b gives at most √2 b; 2 b, as bounds are powers of two.
         most = 2 * max(bounds[f"{i}.q"], bounds[f"{i}.k"])
         spared = max(0, ceil(log2(bounds[f"{i}.scores"])) - _SCORE_BITS)
         spared = spared if spared <= _SPARED_BITS and not a.has_qk_norm else 0
@@ -233,6 +247,7 @@ class Passing:
     def _normed_heads(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, both: V) -> V:
         """Normalise queries and keys head by head."""
         a = self.architecture
+        # Not behind a norm, so no bound follows from weights: what is larger saturates.
         h = ops.rms_norm(ops.cap(both, bound=STREAM_BOUND), eps=a.norm_eps)
         query = ops.take(h, range(a.heads), dim=1)
         key = ops.take(h, range(a.heads, a.heads + a.kv_heads), dim=1)
@@ -249,6 +264,8 @@ class Passing:
         a, window = self.architecture, self.architecture.window_of(i)
         if a.positions == "learned":
             return both
+        # x cos + swapped(x) sin, the sign of the swap being in the sine (Su et al. 2021, eq. 34):
+        # public numbers, so no round and no material.
         places, _ = swap(a)
         cos, sin = (
             Told(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
@@ -261,6 +278,8 @@ class Passing:
     def _open_for_scores(self, ops: ProtocolOps[V], i: int, both: V) -> tuple[V, V]:
         """Return queries and keys that can be opened for their product as they are."""
         a, known = self.architecture, ops.number(both, "scores")
+        # Scores have the fraction bits of both factors: they must fit below the spare bits that
+        # keep a truncation from wrapping.
         room = WORD_BITS - SPARE_BITS - (known.frac_bits - FRAC_BITS)
         if words_of(self.bounds[f"{i}.scores"], 2 * FRAC_BITS) >= 1 << room:
             both = ops.normalise_scale(both)  # one round more, where scores can be large
@@ -322,6 +341,7 @@ class Passing:
         self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V, watch: Watch[V]
     ) -> V:
         """Give the scores of the next token, or the best of them."""
+        # Of the last row alone: the vocabulary is the widest matrix of the model.
         last = ops.take(x, (step.rows - 1,), dim=0)
         h = self._norm(ops, "norm", last, watch)
         scores = self._affine(ops, w, "output", h, bound=self.bounds["logits"])
@@ -358,6 +378,7 @@ class Passing:
     def _norm_facts(self, name: str, watch: Watch[V]) -> NormFacts[V]:
         a = self.architecture
         return {
+            # The stream is larger by 2^gain_bits, its mean square by 4^gain_bits.
             "eps": a.norm_eps * 4.0**self.gain_bits,
             "largest_mean": self.bounds[name] ** 2,
             "centred": a.norm == "layer",
@@ -375,6 +396,7 @@ class Passing:
     ) -> V:
         """Multiply with the matrix whose product is added to the stream."""
         known = ops.number(x, name)
+        # Else the truncation of what is multiplied is left out, and that of the product does both.
         if known.frac_bits > self._stream_bits or known.ring_bits < WORD_BITS:
             x = ops.normalise_scale(x)  # one round more, for products of the whole word
         return self._affine(ops, w, name, x, bound=bound)
