@@ -7,8 +7,8 @@ bytes beside the metered ones, and who learned what.
 import numpy as np
 import torch
 
-from tacit.mpc import PROTOCOLS, Roles, compute, make_plan, merge_costs, serve, without_setup
-from tacit.party import Meeting, run_threads
+from tacit.mpc import PROTOCOLS, Roles, compute, make_plan, serve
+from tacit.party import Meeting, merge_costs, run_threads, without_setup
 
 ROLES = Roles(first="north", second="south", dealer="dealer")
 PARTIES = ("north", "south", "dealer")

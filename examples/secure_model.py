@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import tacit
-from tacit.mpc import PROTOCOLS, without_setup
+from tacit.mpc import PROTOCOLS
+from tacit.party import without_setup
 
 
 class Classifier(nn.Module):

@@ -13,17 +13,8 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.mpc import (
-    Plan,
-    Roles,
-    compute,
-    find_protocol,
-    make_plan,
-    merge_costs,
-    serve,
-    without_setup,
-)
-from tacit.party import Meeting, Session, run_threads
+from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
+from tacit.party import Meeting, Session, merge_costs, run_threads, without_setup
 from tacit.result import Cost, Leak
 from tacit.transport import Frame, Link, Patience
 

@@ -20,7 +20,7 @@ from tacit.cli.jobs.serve_job import ServeJob
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.learn.service import plan_service
-from tacit.learn.training import sum_forecasts
+from tacit.mpc import sum_forecasts
 from tacit.nn import TorchOps
 
 JOB = """

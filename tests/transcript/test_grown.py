@@ -6,18 +6,9 @@ import pytest
 import torch
 
 from harness import ALICE, BOB, MEETING, PARTIES, ROLES, Wiretap, _generators
-from tacit.mpc import (
-    PROTOCOLS,
-    OpeningCache,
-    compute,
-    make_plan,
-    merge_costs,
-    randomness,
-    serve,
-    without_setup,
-)
-from tacit.mpc.cost import cost_in_a_row
-from tacit.party import run_threads
+from tacit.mpc import PROTOCOLS, OpeningCache, compute, make_plan, randomness, serve
+from tacit.party import merge_costs, run_threads, without_setup
+from tacit.party.cost import cost_in_a_row
 from uniformity import complaints, related
 
 ROWS, WIDTH, RUNS = 2, 256, 3

@@ -16,9 +16,8 @@ from tacit.cli.environment import data_folders
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import kind_of, load_job
 from tacit.cli.jobs.outlook import Asked
-from tacit.learn.private import merge_results
 from tacit.learn.vertical import regression
-from tacit.party import Meeting, Usage, run_threads
+from tacit.party import Meeting, Usage, merge_results, run_threads
 from tacit.transport import Patience
 from unit.cli.test_fit import by_cipher, job, of_names
 from unit.cli.test_fit_blocks import both

@@ -16,10 +16,10 @@ from tacit.errors import InputError
 from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
 from tacit.mpc.additive2.coded import Codes, OpenCoded
 from tacit.mpc.boundary import Input
-from tacit.mpc.cost import cost_in_a_row
 from tacit.mpc.pace import add_computing
 from tacit.mpc.share import Spec
 from tacit.party import Progress, Session
+from tacit.party.cost import cost_in_a_row
 from tacit.result import Forecast
 
 # Programs run on ops of specs and of shares, which have no common type.

@@ -26,8 +26,8 @@ from tacit.learners.tables import (
     features_of,
     labels_of,
 )
-from tacit.mpc import Roles, find_protocol, merge_costs
-from tacit.party import Meeting, Session, merge, run_threads
+from tacit.mpc import Roles, find_protocol
+from tacit.party import Meeting, Session, merge, merge_costs, run_threads
 from tacit.result import Claim, Cost, Leak
 
 R = TypeVar("R")

@@ -4,7 +4,7 @@ from tacit.mpc.additive2.public import Told
 from tacit.mpc.additive2.weights import Words
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import MpcProtocol, Roles
-from tacit.mpc.cost import merge_costs, without_setup
+from tacit.mpc.pace import sum_forecasts
 from tacit.mpc.plan import Plan, PlanOps, make_plan
 from tacit.mpc.protocols import PROTOCOLS, find_protocol
 from tacit.mpc.run import attend, compute, deal_ahead, discard, serve
@@ -30,9 +30,8 @@ __all__ = [
     "discard",
     "find_protocol",
     "make_plan",
-    "merge_costs",
     "serve",
-    "without_setup",
+    "sum_forecasts",
 ]
 
 

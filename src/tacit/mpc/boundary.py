@@ -8,7 +8,6 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import DataError, InputError, RangeError
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import Message, Round
 from tacit.mpc.share import (
     AnyShare,
     AnySpec,
@@ -19,6 +18,7 @@ from tacit.mpc.share import (
     Share,
     Spec,
 )
+from tacit.party.cost import Message, Round
 from tacit.result import Leak
 
 WORD_BYTES = 8

@@ -11,10 +11,10 @@ from torch import Tensor
 from tacit.errors import ConfigError
 from tacit.mpc import narrow
 from tacit.mpc.checked.proofs import Proofs
-from tacit.mpc.cost import Round
 from tacit.mpc.randomness import Need, Parts
 from tacit.mpc.share import AnyShare, AnySpec
 from tacit.party import Session
+from tacit.party.cost import Round
 from tacit.result import Claim, Leak, Phase
 from tacit.ring import Prg
 

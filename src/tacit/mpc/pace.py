@@ -4,10 +4,12 @@ An estimate, for one computing party that has a core of its own. It knows produc
 it knows nothing of memory that runs short, of other processes, or of what is computed between runs.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain, repeat
 from math import prod
 
 import torch
@@ -16,8 +18,9 @@ from tacit import ring
 from tacit.mpc.additive2.coded import MultiplyCoded
 from tacit.mpc.additive2.product import Multiply
 from tacit.mpc.boundary import WORD_BYTES
-from tacit.mpc.plan import Plan
+from tacit.mpc.plan import NETWORKS, Plan
 from tacit.mpc.protocols import find_protocol
+from tacit.party.cost import Round, cost_in_a_row, forecast_seconds
 from tacit.result import Forecast
 from tacit.ring import Prg
 
@@ -34,6 +37,24 @@ class Pace:
     product_s: float
     word_s: float
     step_s: float
+
+
+def sum_forecasts(runs: Iterable[tuple[Plan, int]], *, before: Iterable[Round] = ()) -> Forecast:
+    """Add up what plans send, each so many times in a row.
+
+    Args:
+        runs: plans, and how often each is run.
+        before: what is sent before the first of them, such as ids that are matched.
+    """
+    rows, first = tuple(runs), tuple(before)
+    plans = chain.from_iterable(repeat(plan, times) for plan, times in rows)
+    cost = cost_in_a_row(plans, before=first)
+    digest = hashlib.sha256(repr(first).encode() if first else b"")
+    for plan, times in rows:
+        digest.update(plan.digest() + times.to_bytes(8, "big"))
+    timings = tuple(forecast_seconds(cost, rtt_ms=rtt, mbit_per_s=mbit) for rtt, mbit in NETWORKS)
+    forecast = Forecast(cost=cost, timings=timings, plan_hash=digest.hexdigest())
+    return add_computing(forecast, rows)
 
 
 def add_computing(forecast: Forecast, runs: Iterable[tuple[Plan, int]]) -> Forecast:

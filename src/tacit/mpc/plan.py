@@ -19,7 +19,6 @@ from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
 from tacit.mpc.checked.check import Check
 from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.contract import Begun, HandsOver, Kernel, MpcProtocol, Roles
-from tacit.mpc.cost import Message, Round, Tally, forecast_seconds
 from tacit.mpc.interpreter import Scope
 from tacit.mpc.joint.makers import joint_rounds
 from tacit.mpc.memo import Memo
@@ -34,6 +33,7 @@ from tacit.mpc.sizes import (
     has_corrections,
 )
 from tacit.party import merge
+from tacit.party.cost import Message, Round, Tally, forecast_seconds
 from tacit.renamed import keyword_renamed
 from tacit.result import Cost, Forecast, Leak, Phase
 

@@ -4,10 +4,10 @@ from math import prod
 
 from tacit.errors import InputError
 from tacit.mpc.contract import Declaration
-from tacit.mpc.cost import Round
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.randomness import Need
 from tacit.party import LARGEST_MESSAGE_BYTES
+from tacit.party.cost import Round
 
 
 def check_sizes(kernel: object, declared: Declaration) -> None:

@@ -3,6 +3,7 @@
 from tacit.party.apart import run_processes
 from tacit.party.child_parties import Companions, companions
 from tacit.party.collecting import without_collections
+from tacit.party.cost import merge_costs, without_setup
 from tacit.party.disk import (
     DurableFile,
     durable,
@@ -35,6 +36,7 @@ from tacit.party.progress import Listener, Progress
 from tacit.party.session import LARGEST_MESSAGE_BYTES, Session, open_session
 from tacit.party.threads import first_cause, run_threads, session_beside
 from tacit.party.usage import Usage
+from tacit.party.views import merge_results
 
 __all__ = [
     "LARGEST_MESSAGE_BYTES",
@@ -64,6 +66,8 @@ __all__ = [
     "make_durable",
     "measure",
     "merge",
+    "merge_costs",
+    "merge_results",
     "open_session",
     "python_command",
     "run_processes",
@@ -76,5 +80,6 @@ __all__ = [
     "unseal_file",
     "watch_parent",
     "without_collections",
+    "without_setup",
     "write_durable",
 ]

@@ -14,8 +14,7 @@ from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.outlook import Asked
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
-from tacit.mpc import merge_costs, without_setup
-from tacit.party import Meeting, Usage, run_threads
+from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 

@@ -9,7 +9,7 @@ from tacit.cli.jobs import fit, fit_resume
 from tacit.cli.jobs.forecast_fit import forecast_fit
 from tacit.cli.jobs.outlook import Asked
 from tacit.errors import ConfigError, DataError
-from tacit.mpc import merge_costs, without_setup
+from tacit.party import merge_costs, without_setup
 from unit.cli.test_fit import job, run
 from unit.cli.test_fit_resume import StoppedError, kill, outcome
 

@@ -15,8 +15,7 @@ from tacit.cli.jobs.kind import Place
 from tacit.errors import DisagreementError, InputError
 from tacit.learn.training import StateFolder
 from tacit.learn.vertical import regression
-from tacit.mpc import merge_costs, without_setup
-from tacit.party import Meeting, Usage, run_threads
+from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
 from unit.cli.test_fit import by_cipher, job, of_names
 
 SMALL = 1 << 40

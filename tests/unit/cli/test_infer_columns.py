@@ -13,10 +13,8 @@ from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DisagreementError
-from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
-from tacit.mpc import without_setup
-from tacit.party import Meeting, Usage, run_threads
+from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup
 
 COLUMNS = 5
 PEOPLE = np.random.default_rng(4).normal(size=(30, COLUMNS))

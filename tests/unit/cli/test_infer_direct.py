@@ -25,10 +25,16 @@ from tacit.crypto import make_identity
 from tacit.errors import ConfigError, DisagreementError, TacitError
 from tacit.learn import load_dataset
 from tacit.learn.code import allow
-from tacit.learn.private import merge_results
 from tacit.learn.training import parse_layers
-from tacit.mpc import without_setup
-from tacit.party import Meeting, SimulatedEnclave, Usage, run_threads, seal_file
+from tacit.party import (
+    Meeting,
+    SimulatedEnclave,
+    Usage,
+    merge_results,
+    run_threads,
+    seal_file,
+    without_setup,
+)
 
 pytest.importorskip("tenseal")
 SQUARES, JOBS = ["dense 6", "square", "dense 10"], Path(__file__).parents[3] / "examples" / "jobs"

@@ -35,7 +35,6 @@ from tacit.extras import check_extra
 from tacit.given import Frame
 from tacit.learn.metrics import add_majority, put_beside
 from tacit.learn.rows import Rows
-from tacit.learn.training import sum_forecasts
 from tacit.learners import (
     Connected,
     Learner,
@@ -48,7 +47,7 @@ from tacit.learners import (
 from tacit.learners.boosting import GradientBoosting
 from tacit.learners.engine import Engine
 from tacit.learners.exported import counterpart
-from tacit.mpc import Plan
+from tacit.mpc import Plan, sum_forecasts
 from tacit.party import Session
 from tacit.result import Forecast, Result
 

@@ -19,7 +19,6 @@ from tacit.crypto.cipher import Numbers
 from tacit.errors import DataError
 from tacit.learn.metrics import ACCURACY, AUC, MAJORITY, measure_odds
 from tacit.learn.rows import Rows
-from tacit.learn.training.forecast import sum_forecasts
 from tacit.learn.vertical.claims import claims_of_boosting, claims_of_regression
 from tacit.learn.vertical.declared import declare_boosting, declare_regression
 from tacit.learn.vertical.regression import (
@@ -31,6 +30,7 @@ from tacit.learn.vertical.regression import (
     regress_masked,
 )
 from tacit.learn.vertical.secureboost import Boosting, answer, boost
+from tacit.mpc import sum_forecasts
 from tacit.party import Fact, Session
 from tacit.result import Claim, Forecast, Metric, Result
 from tacit.ring import Prg

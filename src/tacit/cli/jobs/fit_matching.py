@@ -23,8 +23,8 @@ from tacit.learn.vertical.helped import (
     leaks_of_helped,
 )
 from tacit.learners import Table
-from tacit.mpc.cost import Round
 from tacit.party import Session
+from tacit.party.cost import Round
 from tacit.result import Claim, Leak
 
 

@@ -26,16 +26,16 @@ from tacit.learn.rows import align_in_the_clear
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
 from tacit.learn.service.attend import foreseen
 from tacit.learn.service.columns import COLUMNS
-from tacit.learn.training import Holding, PrivacyPlan, plan_training, sum_forecasts
+from tacit.learn.training import Holding, PrivacyPlan, plan_training
 from tacit.learn.training.holdings import HOLDING, holding_of
 from tacit.learn.training.resume import BEGUN
 from tacit.learn.training.spending import Book
 from tacit.learn.training.summary import claims_beyond
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
-from tacit.mpc import Plan, find_protocol
-from tacit.mpc.cost import forecast_seconds
+from tacit.mpc import Plan, find_protocol, sum_forecasts
 from tacit.mpc.pace import add_computing
 from tacit.party import merge
+from tacit.party.cost import forecast_seconds
 from tacit.report.format import show_bytes, show_seconds
 from tacit.result import Forecast, Leak
 

@@ -34,8 +34,8 @@ from tacit.llm.sealed import (
 )
 from tacit.llm.sealed.forecast import foresee
 from tacit.llm.sealed.passes import CHUNK
-from tacit.mpc.cost import cost_in_a_row
 from tacit.party import merge
+from tacit.party.cost import cost_in_a_row
 from tacit.result import Cost, Leak
 
 PROMPT_TOKENS = 128

@@ -11,8 +11,8 @@ from tacit import report
 from tacit.cli.jobs.kind import Network
 from tacit.cli.screen import printable
 from tacit.errors import ConfigError, InputError
-from tacit.mpc.cost import forecast_seconds
 from tacit.mpc.plan import NETWORKS
+from tacit.party.cost import forecast_seconds
 from tacit.report.words import state_privacy
 from tacit.result import Claim, Forecast, Leak
 

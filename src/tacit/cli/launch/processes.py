@@ -25,8 +25,7 @@ from tacit.cli.launch.member import (
 from tacit.cli.screen import Board, board, teller, working
 from tacit.crypto import Identity, load_pinned, make_identity
 from tacit.errors import PartyError
-from tacit.learn.private import merge_results
-from tacit.party import Child, Event, Outcome, Progress, python_command, supervise
+from tacit.party import Child, Event, Outcome, Progress, merge_results, python_command, supervise
 from tacit.result import Result
 from tacit.transport import listen
 

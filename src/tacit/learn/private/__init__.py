@@ -20,7 +20,7 @@ from tacit.learn.private.predict import (
 )
 from tacit.learn.private.secure import DIRECT, secure
 from tacit.learn.private.secured import Secured
-from tacit.learn.private.summary import claims_of, merge_results, summarise
+from tacit.learn.private.summary import claims_of, summarise
 from tacit.renamed import warn_renamed
 
 __all__ = [
@@ -37,7 +37,6 @@ __all__ = [
     "load_logistic",
     "logistic_of",
     "make_forest",
-    "merge_results",
     "plan_prediction",
     "predict",
     "predict_plain",

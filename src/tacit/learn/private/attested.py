@@ -17,10 +17,10 @@ from tacit.learn.private.forest import Forest
 from tacit.learn.private.secured import check_classes
 from tacit.learn.private.slalom import ObliviousOps, SlalomOps, TracedOps
 from tacit.mpc import outsource
-from tacit.mpc.cost import Message, Tally, forecast_seconds
 from tacit.mpc.plan import NETWORKS
 from tacit.nn import TorchOps
 from tacit.party import Enclave, Meeting, Session, SimulatedEnclave, attest_all, run_threads
+from tacit.party.cost import Message, Tally, forecast_seconds
 from tacit.result import Claim, Forecast, Leak
 from tacit.ring import Prg
 

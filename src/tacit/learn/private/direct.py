@@ -12,10 +12,9 @@ from tacit.errors import ConfigError, DataError
 from tacit.learn.private.crew import Answer
 from tacit.learn.private.facts import INPUT, Facts
 from tacit.learn.private.secured import Secured
-from tacit.learn.private.summary import merge_results
 from tacit.mpc import Plan
 from tacit.notebook import Rows
-from tacit.party import Meeting, Session, Usage, run_threads
+from tacit.party import Meeting, Session, Usage, merge_results, run_threads
 from tacit.result import Forecast, Leak, Result
 
 

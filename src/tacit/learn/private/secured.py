@@ -24,12 +24,11 @@ from tacit.learn.private.facts import (
     weight_fact,
 )
 from tacit.learn.private.forest import Forest
-from tacit.learn.private.summary import merge_results
 from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
 from tacit.mpc.pace import add_computing
 from tacit.nn import Imported, quarters_of, size_of
 from tacit.notebook import Rows, Shown
-from tacit.party import Meeting, Session, Usage, run_threads
+from tacit.party import Meeting, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Forecast, Leak, Result
 
 # A function of ops, weights and input, of any interpreter.

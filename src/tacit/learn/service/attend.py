@@ -10,8 +10,7 @@ from tacit.crypto import Identity
 from tacit.learn.service.acceptor import Acceptor
 from tacit.learn.service.server import BATCH, QUESTION, PredictionServer, Tally, deal_predictions
 from tacit.learn.service.task import ServiceTask
-from tacit.learn.training import sum_forecasts
-from tacit.mpc import Plan, find_protocol
+from tacit.mpc import Plan, find_protocol, sum_forecasts
 from tacit.party import Session, Usage, merge
 from tacit.result import Claim, Leak, Metric, Result
 from tacit.transport import Credentials, Limits, Patience, Peer, listen

@@ -12,9 +12,8 @@ from tacit.learn.private import Answer
 from tacit.learn.service.bounds import check_plan
 from tacit.learn.service.once import answer_one, plan_one, report_answers
 from tacit.learn.service.task import ServiceTask
-from tacit.learn.training import sum_forecasts
 from tacit.learn.vertical import claims_of_matching, declare_matching
-from tacit.mpc import Plan
+from tacit.mpc import Plan, sum_forecasts
 from tacit.party import Fact, Session, Usage
 from tacit.renamed import keyword_renamed
 from tacit.result import Claim

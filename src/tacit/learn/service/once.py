@@ -11,8 +11,7 @@ from tacit.learn.private import Answer
 from tacit.learn.private.facts import share_input_facts
 from tacit.learn.service.bounds import check_plan, check_weights
 from tacit.learn.service.task import ServiceTask
-from tacit.learn.training import sum_forecasts
-from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
+from tacit.mpc import Plan, compute, find_protocol, make_plan, serve, sum_forecasts
 from tacit.party import Session, Usage
 from tacit.renamed import keyword_renamed
 from tacit.result import Claim, Forecast, Result

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError, DataError
 from tacit.given import features_and_labels, features_of, numbers_of
 from tacit.learn.metrics import measure_odds
-from tacit.learn.private.summary import merge_results
 from tacit.learn.rows import state_far
 from tacit.learn.split.compress import Compression, make_codec
 from tacit.learn.split.cut import Flat, cut_shape
@@ -28,7 +27,16 @@ from tacit.learn.split.task import Pace, SplitTask
 from tacit.learn.split.top import Epoch
 from tacit.notebook import Rows as Lines
 from tacit.notebook import Shown
-from tacit.party import Listener, Meeting, Progress, Session, Usage, run_processes, run_threads
+from tacit.party import (
+    Listener,
+    Meeting,
+    Progress,
+    Session,
+    Usage,
+    merge_results,
+    run_processes,
+    run_threads,
+)
 from tacit.party.threads import Program
 from tacit.result import Claim, Cost, Leak, Metric, PartyReport, Result
 

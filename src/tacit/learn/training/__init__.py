@@ -3,7 +3,6 @@
 from tacit.learn.training.adapters import add_adapters, merge_adapters
 from tacit.learn.training.ahead import plan_training
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
-from tacit.learn.training.forecast import sum_forecasts
 from tacit.learn.training.loop import Trained, train
 from tacit.learn.training.model import Model, make_model, make_token_model, parse_layers
 from tacit.learn.training.optimise import OPTIMISERS, Optimiser
@@ -30,7 +29,6 @@ __all__ = [
     "merge_adapters",
     "parse_layers",
     "plan_training",
-    "sum_forecasts",
     "train",
     "train_plain",
 ]

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
 from tacit.given import features_and_labels, mark_of, names_of, numbers_of, to_array
-from tacit.learn.private.summary import merge_results
 from tacit.learn.training.clipping import shorten_rows
 from tacit.learn.training.holdings import HOLDING
 from tacit.learn.training.loop import Trained
@@ -26,7 +25,7 @@ from tacit.mpc import Roles
 from tacit.nn.tracing import TRACING
 from tacit.notebook import Rows as Lines
 from tacit.notebook import Shown
-from tacit.party import Listener, Meeting, Progress, Session, Usage, run_threads
+from tacit.party import Listener, Meeting, Progress, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Cost, Leak, Metric, Result
 
 Rows = Any

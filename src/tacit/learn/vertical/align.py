@@ -8,8 +8,8 @@ from tacit.crypto import Matcher
 from tacit.crypto.matching import POINT_BYTES, Report
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.learn.rows import none_in_common
-from tacit.mpc.cost import Message, Round
 from tacit.party import Fact, Session
+from tacit.party.cost import Message, Round
 from tacit.result import Leak, LeakKind
 
 _CHUNK = 1 << 16  # points per message

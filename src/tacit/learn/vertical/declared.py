@@ -9,7 +9,7 @@ from tacit.learn.vertical.exchange import CHUNK
 from tacit.learn.vertical.regression import Regression
 from tacit.learn.vertical.secureboost import Boosting
 from tacit.learn.vertical.secureboost.task import most_splits, sums_layout
-from tacit.mpc.cost import Message, Round
+from tacit.party.cost import Message, Round
 
 
 def declare_boosting(

@@ -16,8 +16,8 @@ from tacit.crypto.cipher import Numbers
 from tacit.crypto.matching import check_ids
 from tacit.crypto.tags import FILTER_BYTES, TAG_BYTES, make_filters, make_tags, match_filters
 from tacit.errors import ConfigError, DataError, PartyError
-from tacit.mpc.cost import Message, Round
 from tacit.party import Session
+from tacit.party.cost import Message, Round
 from tacit.result import Claim, Leak
 from tacit.ring import Prg
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import DataError, InputError
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import Message
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.products import MatMul, Product, TransposedMatMul
 from tacit.mpc.randomness import OpeningMask, OpeningTriple, Parts
 from tacit.mpc.share import AnyShare, AnySpec, Mask, MaskedOpening, OpeningSpec, Party, Share, Spec
+from tacit.party.cost import Message
 
 SPILLED_BYTES = 64 << 20
 """An opening that is larger is kept in a file that has no name, which the system may page out."""

@@ -16,10 +16,10 @@ from tacit.mpc.additive2.conjunction import ConjunctionMask, Group, merge_blocks
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.unary import Blocks, compare_blocks, encode_unary
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import Round, exchange
 from tacit.mpc.narrow import bits_size
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, BitShare, BitSpec, Spec
+from tacit.party.cost import Round, exchange
 from tacit.ring import Prg
 
 WORD_BITS = 64

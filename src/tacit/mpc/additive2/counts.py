@@ -15,10 +15,10 @@ from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.public import Public, Told
 from tacit.mpc.additive2.rescaled import cut_share
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import exchange
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.randomness import Parts, read_lanes, write_lanes
 from tacit.mpc.share import SPARE_BITS, AnyShare, AnySpec, Share, Spec
+from tacit.party.cost import exchange
 from tacit.ring import Prg
 
 

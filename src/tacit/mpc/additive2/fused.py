@@ -18,10 +18,10 @@ from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.piecewise import Curve, unpacked
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import exchange
 from tacit.mpc.narrow import bits_size
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec, Share, Spec
+from tacit.party.cost import exchange
 from tacit.ring import Prg
 
 

@@ -23,10 +23,10 @@ from tacit.mpc.additive2.multithreshold import packed_rows
 from tacit.mpc.additive2.piecewise import unpacked
 from tacit.mpc.additive2.unary import Blocks
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import exchange
 from tacit.mpc.narrow import bits_size
 from tacit.mpc.randomness import Parts, packed_words
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec, words_of
+from tacit.party.cost import exchange
 from tacit.ring import Prg
 
 

@@ -18,9 +18,9 @@ from tacit.mpc import tables
 from tacit.mpc.additive2.conjunction import ConjunctionMask, Group, joined_blocks, masked_blocks
 from tacit.mpc.additive2.unary import BLOCK_BITS, Blocks
 from tacit.mpc.contract import Channel, Roles
-from tacit.mpc.cost import Round, exchange
 from tacit.mpc.narrow import bits_size
 from tacit.mpc.randomness import Parts
+from tacit.party.cost import Round, exchange
 
 FEW_ELEMENTS = 4096
 MANY_THRESHOLDS = 8

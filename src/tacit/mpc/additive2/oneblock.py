@@ -14,8 +14,8 @@ from tacit.mpc.additive2.conjunction import ConjunctionMask
 from tacit.mpc.additive2.multithreshold import packed_rows
 from tacit.mpc.additive2.unary import Blocks
 from tacit.mpc.contract import Channel, Roles
-from tacit.mpc.cost import Round
 from tacit.mpc.randomness import Parts
+from tacit.party.cost import Round
 
 WIDEST_BITS = 12
 

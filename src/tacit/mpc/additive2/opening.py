@@ -18,7 +18,6 @@ from tacit.mpc import narrow
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.additive2.rescaled import Rescaling, ShiftedMask, cut_share, public_part
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import Message, Round
 from tacit.mpc.randomness import Need, OpeningMask, Parts
 from tacit.mpc.share import (
     WORD_BITS,
@@ -31,6 +30,7 @@ from tacit.mpc.share import (
     Share,
     Spec,
 )
+from tacit.party.cost import Message, Round
 from tacit.result import Phase
 
 

@@ -24,10 +24,10 @@ from tacit.mpc.additive2.multithreshold import MultiThreshold, fits_multi_thresh
 from tacit.mpc.additive2.oneblock import OneBlock, fits_one_block
 from tacit.mpc.additive2.rescaled import public_part
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import exchange
 from tacit.mpc.narrow import bits_size
 from tacit.mpc.randomness import Parts, lane_bytes, read_lanes, readings, write_lanes
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
+from tacit.party.cost import exchange
 from tacit.ring import Prg
 
 

@@ -18,7 +18,6 @@ from torch import Tensor
 from tacit import ring
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import exchange
 from tacit.mpc.narrow import WORD_BYTES, bits_size
 from tacit.mpc.randomness import BorrowMask, Parts, packed_words, read_lanes
 from tacit.mpc.share import (
@@ -30,6 +29,7 @@ from tacit.mpc.share import (
     Share,
     Spec,
 )
+from tacit.party.cost import exchange
 
 # Of a million words, the passes over fresh memory took five times as long as the same in parts.
 _PART = 1 << 15

@@ -16,10 +16,10 @@ from tacit.errors import DataError, InputError, RangeError
 from tacit.mpc import outsource
 from tacit.mpc.boundary import Input, encode_input
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import Message
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.randomness import OpeningMask
 from tacit.mpc.share import AnySpec, Mask, MaskedOpening, OpeningSpec, Party, Spec
+from tacit.party.cost import Message
 from tacit.ring import Prg
 
 MESSAGE_BYTES = 32 << 20

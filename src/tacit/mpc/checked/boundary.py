@@ -18,9 +18,9 @@ from tacit.mpc.checked import wide
 from tacit.mpc.checked.product import tagged_mask
 from tacit.mpc.checked.shares import TaggedOpening, TaggedShare
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import Message, exchange
 from tacit.mpc.randomness import OpeningMask, Parts
 from tacit.mpc.share import AnySpec, Mask, OpeningSpec, Spec
+from tacit.party.cost import Message, exchange
 
 _DIGEST_BYTES = 32
 

@@ -9,9 +9,9 @@ from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.checked.proofs import ANSWER_WORDS, SUMS
 from tacit.mpc.checked.tags import Item, Tagged
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import exchange
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnySpec
+from tacit.party.cost import exchange
 from tacit.party.hearsay import CHEATED, OR_OWNER
 from tacit.ring import KEY_BYTES, Prg
 

@@ -14,9 +14,9 @@ from tacit.mpc.checked.pending import Pending
 from tacit.mpc.checked.shares import TaggedShare, tagged
 from tacit.mpc.checked.tags import Item, Tagged, add_public
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import exchange
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec
+from tacit.party.cost import exchange
 from tacit.ring import Prg
 
 

@@ -31,11 +31,11 @@ from tacit.mpc.additive2.compare import bits_of
 from tacit.mpc.additive2.local import numeric_share
 from tacit.mpc.additive2.piecewise import Piecewise, select_pieces
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import Message, Round
 from tacit.mpc.joint.makers import tensor, times, unpacked
 from tacit.mpc.joint.pair import Pair, correlation_rounds
 from tacit.mpc.randomness import Parts, packed_words
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
+from tacit.party.cost import Message, Round
 from tacit.ring import Prg
 
 _SLICE = 1 << 17

@@ -13,12 +13,12 @@ from tacit.crypto.joint.loops import Octets, Words
 from tacit.errors import InputError
 from tacit.mpc import shapes
 from tacit.mpc.contract import Roles
-from tacit.mpc.cost import Round
 from tacit.mpc.joint.matrices import Matrices
 from tacit.mpc.joint.pair import Pair, correlation_rounds, setup_rounds
 from tacit.mpc.products import Conv2d, Elementwise, MatMul, Product
 from tacit.mpc.randomness import BorrowMask, Need, OpeningTriple, Parts, lane_bytes, write_lanes
 from tacit.mpc.share import WORD_BITS, Mask, Party
+from tacit.party.cost import Round
 
 Recall = Callable[[Mask], Tensor | None]
 """Draws my share of a mask again."""

@@ -16,9 +16,9 @@ from tacit.crypto.joint import lattice
 from tacit.crypto.joint.lattice import DEGREE, KEPT, Sealed
 from tacit.crypto.joint.loops import Words
 from tacit.mpc.contract import Roles
-from tacit.mpc.cost import Message, Round
 from tacit.mpc.joint.pair import Pair
 from tacit.mpc.share import Party
+from tacit.party.cost import Message, Round
 
 _ENCRYPTED_US, _PREPARED_US, _ADDED_US, _RETURNED_US = 800, 200, 25, 1500
 """What a polynomial takes to be encrypted, prepared as a plain factor, multiplied, or sent back."""

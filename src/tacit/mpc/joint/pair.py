@@ -19,9 +19,9 @@ from tacit.crypto.joint.transfer import Hash
 from tacit.errors import DataError, FrameError
 from tacit.mpc import narrow
 from tacit.mpc.contract import Roles
-from tacit.mpc.cost import Message, Round, exchange
 from tacit.mpc.share import Party
 from tacit.party import Session
+from tacit.party.cost import Message, Round, exchange
 from tacit.ring import Prg
 
 KEY_BYTES = lattice.FRESH_BYTES + lattice.SEED_BYTES

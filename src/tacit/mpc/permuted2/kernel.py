@@ -14,13 +14,13 @@ from torch import Tensor
 from tacit.mpc import narrow
 from tacit.mpc.additive2.local import numeric, numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.cost import Message
 from tacit.mpc.dummies import FlipsAndDummies, extend, flip, unflip
 from tacit.mpc.instance import Instance, instance_of
 from tacit.mpc.order import take
 from tacit.mpc.randomness import Parts
 from tacit.mpc.share import AnyShare, AnySpec, Share
 from tacit.mpc.view import PermutedView
+from tacit.party.cost import Message
 from tacit.result import Leak
 from tacit.ring import Prg
 

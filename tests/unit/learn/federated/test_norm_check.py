@@ -7,8 +7,8 @@ import torch
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated.contract import VoidRound
 from tacit.learn.federated.norm_check import NormCheck, send_update, sum_checked
-from tacit.mpc import Roles, without_setup
-from tacit.party import Meeting, run_threads
+from tacit.mpc import Roles
+from tacit.party import Meeting, run_threads, without_setup
 from tacit.ring import Prg
 
 ROLES = Roles("server", "checker", "dealer")

@@ -14,7 +14,6 @@ from tacit.crypto import make_identity
 from tacit.errors import ConfigError, DisagreementError, InputError, PartyError
 from tacit.learn.private import attested
 from tacit.learn.private.slalom import ObliviousOps, SlalomOps, TracedOps
-from tacit.mpc import without_setup
 from tacit.mpc.outsource import Outsourcing, outsourced
 from tacit.nn import TorchOps, import_module
 from tacit.party import (
@@ -24,6 +23,7 @@ from tacit.party import (
     run_threads,
     seal_file,
     unseal_file,
+    without_setup,
 )
 from tacit.ring import Prg, matmul
 

@@ -11,8 +11,8 @@ from harness import PATIENCE
 from tacit.errors import DataError, DisagreementError
 from tacit.learn.private import Crew
 from tacit.learn.private.facts import INPUT
-from tacit.mpc import PROTOCOLS, functions_attention, primitives, without_setup
-from tacit.party import Meeting, run_threads
+from tacit.mpc import PROTOCOLS, functions_attention, primitives
+from tacit.party import Meeting, run_threads, without_setup
 
 TEXTS = (
     "The patient reports chest pain after exercise.",

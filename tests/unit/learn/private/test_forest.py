@@ -15,8 +15,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 import tacit
 from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.learn.private.forest import FOREST, agree_on_forest, make_forest, order_of
-from tacit.mpc import PROTOCOLS, without_setup
-from tacit.party import Meeting, run_threads
+from tacit.mpc import PROTOCOLS
+from tacit.party import Meeting, run_threads, without_setup
 from tacit.verify import import_ensemble
 
 lightgbm = pytest.importorskip("lightgbm")

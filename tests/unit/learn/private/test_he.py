@@ -27,10 +27,9 @@ from tacit.learn.private.he.plan import make_plan
 from tacit.learn.private.he.row import InRow
 from tacit.learn.private.he.secured import Enciphered
 from tacit.learn.training.model import Square
-from tacit.mpc import without_setup
 from tacit.nn import TorchOps
 from tacit.nn.ops import Ops
-from tacit.party import Meeting, run_threads
+from tacit.party import Meeting, run_threads, without_setup
 from tacit.ring import Prg
 
 pytest.importorskip("tenseal")

@@ -13,10 +13,10 @@ from harness import PATIENCE
 from tacit.errors import ConfigError, DataError, DisagreementError, InputError, RangeError
 from tacit.learn.private import Crew, secure
 from tacit.learn.private.facts import INPUT
-from tacit.mpc import PROTOCOLS, without_setup
+from tacit.mpc import PROTOCOLS
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import TorchOps, import_module, logistic_score
-from tacit.party import Meeting, run_threads
+from tacit.party import Meeting, run_threads, without_setup
 
 CREW = Crew(client="hospital", server="lab", dealer="notary")
 MEETING = Meeting(parties=CREW.parties, job_digest=b"s" * 32, patience=PATIENCE)

@@ -5,9 +5,8 @@ import torch
 
 from harness import ALICE, BOB, MEETING, PARTIES, ROLES
 from tacit.errors import DisagreementError
-from tacit.learn.private import PredictTask, merge_results, predict, summarise
-from tacit.mpc import without_setup
-from tacit.party import Usage, run_threads
+from tacit.learn.private import PredictTask, predict, summarise
+from tacit.party import Usage, merge_results, run_threads, without_setup
 
 TASK = PredictTask(
     data_owner=ALICE,

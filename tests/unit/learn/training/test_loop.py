@@ -10,18 +10,12 @@ from tacit.errors import (
     ConfigError,
     RangeError,
 )
-from tacit.learn.training import (
-    Holding,
-    Optimiser,
-    optimise,
-    programs,
-    sum_forecasts,
-    train,
-)
+from tacit.learn.training import Holding, Optimiser, optimise, programs, train
 from tacit.learn.training.programs import initial_state, measure, train_step
 from tacit.learn.training.schedule import actions
 from tacit.learn.training.verbs import PlainStepOps
-from tacit.mpc import merge_costs, without_setup
+from tacit.mpc import sum_forecasts
+from tacit.party import merge_costs, without_setup
 
 MIXED = "sealed; activations: permuted3"
 

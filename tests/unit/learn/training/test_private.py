@@ -31,7 +31,6 @@ from tacit.learn.training import (
     StateFolder,
     make_model,
     plan_training,
-    sum_forecasts,
     train,
     worker,
 )
@@ -42,9 +41,9 @@ from tacit.learn.training.plain import walk_plain
 from tacit.learn.training.privacy import Measures
 from tacit.learn.training.private import plan_noise
 from tacit.learn.training.spending import Book
-from tacit.mpc import merge_costs, without_setup
+from tacit.mpc import sum_forecasts
 from tacit.nn.records import RecordOps
-from tacit.party import Meeting, run_threads
+from tacit.party import Meeting, merge_costs, run_threads, without_setup
 from training_runs import (
     NAMES,
     OWNERS,

@@ -10,14 +10,15 @@ from scipy.stats import binom
 
 from tacit.dp import epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError, DisagreementError
-from tacit.learn.training import Privacy, plan_training, sum_forecasts, worker
+from tacit.learn.training import Privacy, plan_training, worker
 from tacit.learn.training.checkpoint import ORDER
 from tacit.learn.training.joint import coarse_of, draw_coins
 from tacit.learn.training.makers import draw_noise
 from tacit.learn.training.plain import walk_plain
 from tacit.learn.training.sampling import OVERFLOW, draw_rows, rate_of, room_for
 from tacit.learn.training.spending import Book
-from tacit.mpc import merge_costs, without_setup
+from tacit.mpc import sum_forecasts
+from tacit.party import merge_costs, without_setup
 from tacit.ring import Prg
 from training_runs import NAMES, KilledError, digits_of, folders_in, killed, make_task, run
 

@@ -13,14 +13,13 @@ from tacit.learn.training import (
     make_model,
     make_token_model,
     plan_training,
-    sum_forecasts,
     train,
     train_plain,
 )
 from tacit.learn.training.programs import train_step
 from tacit.learn.training.verbs import PlainStepOps
-from tacit.mpc import merge_costs, without_setup
-from tacit.party import Meeting, run_threads
+from tacit.mpc import sum_forecasts
+from tacit.party import Meeting, merge_costs, run_threads, without_setup
 
 VOCABULARY, TOKENS, WIDTH, ROWS = 5, 4, 8, 24
 

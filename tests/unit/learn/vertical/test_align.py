@@ -6,9 +6,8 @@ import torch
 from tacit.errors import DataError, PartyError
 from tacit.learn.vertical import align, align_rows, announce_ids, declare_matching
 from tacit.learn.vertical.align import IDS as COUNT
-from tacit.mpc import merge_costs, without_setup
-from tacit.mpc.cost import Tally
-from tacit.party import Meeting, run_threads
+from tacit.party import Meeting, merge_costs, run_threads, without_setup
+from tacit.party.cost import Tally
 
 IDS = {
     "alice": ["p1", "p2", "p3", "p4", "p9"],

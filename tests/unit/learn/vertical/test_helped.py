@@ -10,9 +10,8 @@ import torch
 from tacit.crypto.tags import FILTER_BYTES, TAG_BYTES, make_filters, make_tags, match_filters
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.learn.vertical.helped import align_by_helper, declare_helped
-from tacit.mpc import merge_costs, without_setup
-from tacit.mpc.cost import Tally
-from tacit.party import Meeting, run_threads
+from tacit.party import Meeting, merge_costs, run_threads, without_setup
+from tacit.party.cost import Tally
 
 IDS = {
     "alice": ["p1", "p2", "p3", "p4", "p9"],

@@ -14,9 +14,8 @@ from tacit.learn.vertical.exchange import recv_key, send_bytes
 from tacit.learn.vertical.secureboost import Boosting, active, answer, boost, leaks_of_boosting
 from tacit.learn.vertical.secureboost.active import Active
 from tacit.learn.vertical.secureboost.task import sums_layout
-from tacit.mpc import merge_costs, without_setup
-from tacit.mpc.cost import Tally
-from tacit.party import Meeting, run_threads
+from tacit.party import Meeting, merge_costs, run_threads, without_setup
+from tacit.party.cost import Tally
 
 pytest.importorskip("gmpy2")
 pytest.importorskip("tenseal")

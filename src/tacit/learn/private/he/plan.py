@@ -18,8 +18,8 @@ from tacit.learn.private.he.integers import WholeCircuit, make_whole
 from tacit.learn.private.he.parameters import Layout, Parameters, choose
 from tacit.learn.private.he.row import InRow
 from tacit.learn.private.he.ways import ROOM, CoefficientWay, SlotWay, Way
-from tacit.mpc.cost import Message, Tally, forecast_seconds
 from tacit.mpc.plan import NETWORKS
+from tacit.party.cost import Message, Tally, forecast_seconds
 from tacit.result import Forecast
 
 LAYOUTS: tuple[Layout, ...] = ("slots", "row", "coefficients")

@@ -1,6 +1,6 @@
 import pytest
 
-from tacit.mpc.cost import Message, Tally, exchange, forecast_seconds
+from tacit.party.cost import Message, Tally, exchange, forecast_seconds
 from tacit.result import Cost, Traffic
 
 
