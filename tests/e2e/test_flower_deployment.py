@@ -258,7 +258,7 @@ def test_the_job_of_a_simulation_is_deployed_on_nodes_with_files_of_their_own(tm
         (tmp_path / f"{number}.csv").write_text(f"a,b,y\n{rows}\n")
         job = textwrap.dedent(JOB).replace("FILE", str(tmp_path / f"{number}.csv"))
         (tmp_path / f"{number}.toml").write_text(job)
-        nodes.append(f'job="{tmp_path / f"{number}.toml"}" diary="{tmp_path / "diary"}"')
+        nodes.append(f'job="{tmp_path / f"{number}.toml"}" journal="{tmp_path / "journal"}"')
     out = tmp_path / "results"
     config = f'job="{tmp_path / "0.toml"}" out="{out}"'
     deploy(tmp_path, nodes, config, out / "weights.safetensors")
@@ -266,7 +266,7 @@ def test_the_job_of_a_simulation_is_deployed_on_nodes_with_files_of_their_own(tm
     assert report["void"] is None
     assert report["survivors"] == [0, 1]
     assert report["claim"]["epsilon"] == pytest.approx(50.0, rel=0.01)
-    assert len(list((tmp_path / "diary").glob("*.diary"))) == 2
+    assert len(list((tmp_path / "journal").glob("*.journal"))) == 2
 
 
 def is_listening(port):

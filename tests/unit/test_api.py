@@ -26,7 +26,6 @@ FRONT = [
 ]
 TABLE = tomllib.loads((Path(__file__).parent / "public_names.toml").read_text())
 ROOMS = TABLE["names"]
-OLD = TABLE["old"]
 OF_FLOWER = pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")
 
 
@@ -59,7 +58,7 @@ def test_every_room_exports_the_names_that_are_pinned():
     assert set(found) == set(ROOMS)
     came = [f"{room}.{n}" for room, names in found.items() for n in names if n not in ROOMS[room]]
     left = [f"{room}.{n}" for room, names in ROOMS.items() for n in names if n not in found[room]]
-    # A name that comes goes into public_names.toml; one that leaves, from [names] to [old].
+    # A name that comes goes into public_names.toml; one that leaves it.
     assert (came, left) == ([], [])
 
 
@@ -70,15 +69,6 @@ def test_verification_can_be_called_and_imported_from():
     room = importlib.import_module("tacit.verify")
     assert tacit.verify is room
     assert type(room).__call__ is room.verify
-
-
-@pytest.mark.parametrize("room", OLD)
-def test_names_of_version_0_1_answer_for_one_release_and_warn(room, monkeypatch):
-    for name in OLD[room]:
-        if room not in ROOMS:  # a room that has moved warns when it is imported
-            monkeypatch.delitem(sys.modules, f"tacit.{room}", raising=False)
-        with pytest.warns(DeprecationWarning, match="next release"):
-            assert getattr(importlib.import_module(f"tacit.{room}"), name) is not None
 
 
 @OF_FLOWER
@@ -102,38 +92,3 @@ def test_everything_that_is_exported_is_documented(room):
         thing = getattr(module, name)
         if callable(thing) and getattr(thing, "__module__", "").startswith("tacit"):
             assert thing.__doc__, f"{room}.{name}"
-
-
-@pytest.mark.parametrize(
-    ("room", "old", "new"),
-    [
-        ("mpc", "Shelf", "OpeningCache"),
-        ("learn.service", "Reception", "Acceptor"),
-        ("learn.service", "load_half", "load_share"),
-        ("audit.permutation", "Sightings", "PermutedView"),
-    ],
-)
-def test_an_old_name_of_computing_on_shares_warns_where_it_is_used(room, old, new):
-    module = importlib.import_module(f"tacit.{room}")
-    with pytest.warns(DeprecationWarning, match=rf"{old} is called .*{new} now") as warned:
-        assert getattr(module, old) is getattr(module, new)
-    assert warned[0].filename == __file__
-    with pytest.raises(AttributeError, match="nonsense"):
-        module.nonsense  # noqa: B018 - reading it is the test
-
-
-def test_an_old_argument_and_an_old_verb_of_a_plan_work_and_warn():
-    mpc = importlib.import_module("tacit.mpc")
-    roles = mpc.Roles(first="ann", second="bob", dealer="cleo")
-
-    def program(ops):
-        w = ops.input("w", owner="ann", shape=(2, 2), bound=1.0)
-        ops.hold(w)
-
-    old = {"protocol": mpc.PROTOCOLS["sealed"], "roles": roles, "frac_bits": 16}
-    with pytest.warns(DeprecationWarning, match="is called") as warned:
-        plan = mpc.make_plan(program, **old, shelf=mpc.OpeningCache())
-    assert [name for name, _ in plan.kept_openings] == ["w"]
-    said = [str(one.message) for one in warned]
-    assert ["shelf" in said[0], "hold" in said[1]] == [True, True]
-    assert {one.filename for one in warned} == {__file__}

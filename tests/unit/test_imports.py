@@ -7,7 +7,7 @@ from pathlib import Path
 import tacit
 
 PACKAGE = Path(tacit.__file__).parent
-LEAVES = {"cluster", "errors", "extras", "failure", "given", "notebook", "renamed", "result"}
+LEAVES = {"cluster", "errors", "extras", "failure", "given", "notebook", "result"}
 
 MAY_IMPORT = {
     "cluster": set(),

@@ -70,7 +70,7 @@ def test_nobody_is_told_to_install_the_distribution_of_someone_else():
         "audit-shadows/0123.npz",
         "bob.material",
         "bob.material.used",
-        "7-1.diary",
+        "7-1.journal",
     ],
 )
 def test_what_a_party_keeps_for_itself_is_not_committed(name):

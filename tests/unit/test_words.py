@@ -28,8 +28,6 @@ GIVEN_UP = {
     "squeeze accord dual lunge stroll plunge chase lure lures halves quest purse joint scratch "
     "ground",
 }
-# Files that know what version 0.1 called things, to answer to it for one release.
-OLD = {"old.py", "renamed.py"}
 
 
 @cache
@@ -67,7 +65,6 @@ def test_a_word_that_was_given_up_does_not_come_back(folder):
     back = [
         f"{place}: {word}"
         for path in sorted((PACKAGE / folder).rglob("*.py"))
-        if path.name not in OLD
         for word, place in names_in(path).items()
         if word in words
     ]

@@ -10,7 +10,6 @@ from tacit.mpc.protocols import PROTOCOLS, find_protocol
 from tacit.mpc.run import attend, compute, deal_ahead, discard, serve
 from tacit.mpc.secret_ops import SecretOps
 from tacit.mpc.share import BitShare, Share
-from tacit.renamed import find_renamed
 
 __all__ = [
     "PROTOCOLS",
@@ -33,7 +32,3 @@ __all__ = [
     "serve",
     "sum_forecasts",
 ]
-
-
-def __getattr__(name: str) -> object:
-    return find_renamed(globals(), {"Shelf": "OpeningCache"}, name)

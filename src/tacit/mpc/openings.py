@@ -11,7 +11,6 @@ from tacit.mpc.contract import Kernel
 from tacit.mpc.memo import Memo
 from tacit.mpc.products import Product
 from tacit.mpc.share import Party, View
-from tacit.renamed import warn_renamed
 from tacit.result import Phase
 
 V = TypeVar("V")
@@ -294,11 +293,6 @@ class MaskedOpenings(ABC, Generic[V]):
             if known is not None:
                 self.notes.put(one, "opening", known)
         self._open_missing(normalised, "offline")
-
-    def hold(self, *values: V) -> None:
-        """Do as `cache_openings`, which was called so in version 0.1."""
-        warn_renamed("hold", "cache_openings")
-        self.cache_openings(*values)
 
     def _open_missing(self, values: tuple[V, ...], phase: Phase) -> None:
         distinct = {

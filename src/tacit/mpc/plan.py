@@ -34,7 +34,6 @@ from tacit.mpc.sizes import (
 )
 from tacit.party import merge
 from tacit.party.cost import Message, Round, Tally, forecast_seconds
-from tacit.renamed import keyword_renamed
 from tacit.result import Cost, Forecast, Leak, Phase
 
 NETWORKS = ((0.2, 10_000.0), (10.0, 1_000.0), (40.0, 80.0))
@@ -395,7 +394,6 @@ def owner_role(roles: Roles, owner: str) -> Party | None:
     return "first" if owner == roles.first else "second"
 
 
-@keyword_renamed("shelf", "cache")
 def make_plan(
     program: Callable[[PlanOps], object],
     protocol: MpcProtocol,

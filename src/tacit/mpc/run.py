@@ -30,12 +30,10 @@ from tacit.mpc.share import AnyShare, Share
 from tacit.mpc.sizes import correction_bytes, has_corrections
 from tacit.mpc.supply import FromDealer, Supply
 from tacit.party import Session
-from tacit.renamed import keyword_renamed
 
 R = TypeVar("R")
 
 
-@keyword_renamed("shelf", "cache")
 def compute(
     session: Session,
     plan: Plan,
@@ -124,7 +122,6 @@ def supplied(
         yield Supply(material.run(run), plan, is_first=is_first, device=device)
 
 
-@keyword_renamed("shelf", "cache")
 def serve(
     session: Session,
     plan: Plan,

@@ -9,7 +9,6 @@ model: its ``outcome`` is ROBUST, COUNTEREXAMPLE (with the input ``x``), NEAR_TI
 import sys
 from types import ModuleType
 
-from tacit.renamed import find_renamed
 from tacit.verify.attack import attack
 from tacit.verify.batch import Inquiry, verify_each, verify_many, verify_on_ray
 from tacit.verify.box import Box, Domain
@@ -101,11 +100,6 @@ __all__ = [
     "verify_within",
     "with_integers",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Find what had another name in version 0.1."""
-    return find_renamed(globals(), {"Certificate": "Robust"}, name)
 
 
 class _Called(ModuleType):

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import TacitError
-from tacit.renamed import keyword_renamed
 from tacit.verify.box import (
     Box,
     Domain,
@@ -74,7 +73,6 @@ SLICE_SECONDS = 0.2
 NEAR_TIE = "two scores come closer than the library's softmax can be relied on to tell apart"
 
 
-@keyword_renamed("ensemble", "model")
 def verify(
     model: object,
     x: npt.ArrayLike,

@@ -1,6 +1,5 @@
 """The apps of a deployment: every side reads its own job file; nodes are called, not reached."""
 
-import importlib
 import json
 
 import numpy as np
@@ -58,9 +57,7 @@ def nodes(tmp_path, monkeypatch):
         (tmp_path / f"{number}.csv").write_text(f"a,b,y\n{rows}\n")
         job = tmp_path / f"{number}.toml"
         job.write_text(JOB.replace("FILE", str(tmp_path / f"{number}.csv")))
-        # Its name in version 0.1 is still understood.
-        name = "diary" if number == 0 else "journal"
-        config = {"job": str(job), name: str(tmp_path / "journal")}
+        config = {"job": str(job), "journal": str(tmp_path / "journal")}
         found[10 + number] = make_context(10 + number, node_config=config, run_config={})
     return found
 
@@ -73,7 +70,7 @@ def test_nodes_with_files_of_their_own_train_together(tmp_path, nodes):
     assert report["void"] is None
     assert report["survivors"] == [0, 1, 2]
     assert sum(one.numel() for one in read_weights(out / "weights.safetensors").values()) == 6
-    assert len(list((tmp_path / "journal").glob("*.diary"))) == 3
+    assert len(list((tmp_path / "journal").glob("*.journal"))) == 3
 
 
 def test_a_deployed_node_gives_a_server_with_plain_fedavg_nothing(nodes):
@@ -172,9 +169,3 @@ def test_what_a_hospital_cannot_read_stays_with_it(tmp_path, nodes, caplog):
     (reason,) = report["refused"]
     assert reason.endswith("its training failed; the log of its node says where")
     assert "Jane" not in json.dumps(report) + caplog.text
-
-
-def test_the_apps_are_found_where_version_01_had_them():
-    with pytest.warns(DeprecationWarning, match=r"is called tacit\.cli\.flower now"):
-        old = importlib.import_module("tacit.cli.federated_apps")
-    assert (old.client_app, old.server_app) == (client_app, server_app)

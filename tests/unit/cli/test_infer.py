@@ -270,12 +270,6 @@ def make_shared(shares):
     return make
 
 
-def test_shares_are_found_under_their_name_in_version_0_1(make_shared, shares):
-    with pytest.warns(FutureWarning, match=r"model\.halves are called model\.shares now"):
-        old = make_shared(model__shares=None, model__halves=shares)
-    assert old == make_shared()
-
-
 @pytest.mark.parametrize(
     ("protocol", "owner", "reveal"),
     [

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.infer import check_inputs, compare_plain, load_rows
 from tacit.cli.jobs.infer_data import load_linear
 from tacit.cli.jobs.kinds import read_job
@@ -39,14 +38,6 @@ def table(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b,y\n1,8,0\n2,16,1\n")
     return str(path)
-
-
-def test_the_word_of_version_0_1_still_works_and_is_the_same_job():
-    with pytest.warns(FutureWarning, match="'predict' is called 'infer' now"):
-        old = job(CANCER, {**TRAINED, "kind": "logistic"}, kind="predict")
-    new = job(CANCER, {**TRAINED, "kind": "logistic"})
-    assert old == new
-    assert job_digest(old) == job_digest(new)
 
 
 @pytest.mark.parametrize(

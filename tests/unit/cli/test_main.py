@@ -237,12 +237,6 @@ def test_an_unreadable_job_completes_to_nothing():
     assert commands._complete_party(context, commands.party.params[1], "h") == []
 
 
-@pytest.mark.parametrize("words", [(), ("ring", "--quick"), ("--list",), ("--help",)])
-def test_the_old_name_of_the_benchmarks_says_where_they_went(words, capsys):
-    assert tacit_says("bench", *words)[0] == 2
-    assert "python benchmarks/run.py NAME" in capsys.readouterr().err
-
-
 @pytest.fixture
 def broken_command(request):
     error = getattr(request, "param", ZeroDivisionError("oh"))

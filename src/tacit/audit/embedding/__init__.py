@@ -20,7 +20,6 @@ from tacit.audit.embedding.game import (
 )
 from tacit.audit.embedding.views import Defence, SeenHidden, add_noise, see_hidden
 from tacit.llm import Cache
-from tacit.renamed import find_renamed
 
 __all__ = [
     "ATTACKS",
@@ -45,8 +44,3 @@ __all__ = [
     "sweep_noise",
     "try_tokens",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Find what had another name in version 0.1."""
-    return find_renamed(globals(), {"Past": "Cache"}, name)

@@ -30,7 +30,6 @@ from tacit.audit.permutation.subject import (
     training_subject,
 )
 from tacit.audit.permutation.tell import claims, metrics, pictures, sheets
-from tacit.renamed import find_renamed
 
 __all__ = [
     "DISTRIBUTIONS",
@@ -64,7 +63,3 @@ __all__ = [
     "training_subject",
     "watch",
 ]
-
-
-def __getattr__(name: str) -> object:
-    return find_renamed(globals(), {"Sightings": "PermutedView"}, name)

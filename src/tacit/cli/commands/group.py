@@ -308,17 +308,6 @@ def report(edge: Edge, result: Path, html: Path | None, pdf: Path | None, csv: P
 
 
 @click.command(
-    hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True}
-)
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def bench(words: tuple[str, ...]) -> None:
-    """Say where the benchmarks are; the name goes with the next release."""
-    raise click.UsageError(
-        "the benchmarks left the package: run python benchmarks/run.py NAME in a checkout of tacit."
-    )
-
-
-@click.command(
     epilog=_examples(
         "tacit completion bash > ~/.local/share/bash-completion/completions/tacit",
         "tacit completion zsh > ~/.zfunc/_tacit",
@@ -353,5 +342,5 @@ COMMANDS = (
     *deal_command.COMMANDS,
     *studio_command.COMMANDS,
     *host_command.COMMANDS,
-    *(bench, completion),
+    completion,
 )

@@ -34,7 +34,7 @@ _FEWEST_PARAMETERS = 10
 
 def check_inputs(job: FederatedJob, parties: Sequence[str]) -> None:
     """Make sure that the files of the job are there, and the engine that it names."""
-    if job.engine == "flower":
+    if job.federated.engine == "flower":
         check_extra("fl", "federated.engine: 'flower'", "flwr", "ray")
     for file in (job.data.file, *job.data.files):
         if file is not None and not file.is_file():
@@ -56,14 +56,14 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
     if far:  # all clients are this process's own
         say(console, f"Warning: {far}.", "yellow")
     with progress.stage("compute"):
-        outcome = train_federated(task, engine=job.engine, on_round=_live(job, console))
+        outcome = train_federated(task, engine=job.federated.engine, on_round=_live(job, console))
     report = usage.report(name="server", role="adds the updates up", progress=progress)
     spec = task.spec
     result = Result(
         kind="federated",
         name=job.job.name,
         protocol=f"{spec.aggregator}, privacy {spec.privacy.kind}",
-        launched=job.engine,
+        launched=job.federated.engine,
         parties=_parties(report, spec.clients, outcome.clients_cpu_s),
         forecast=None,
         metered=summary.cost_of(spec, outcome),

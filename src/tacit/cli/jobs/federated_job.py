@@ -4,11 +4,9 @@
 """
 
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
 
 from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry
 from tacit.cli.toml import refuse
@@ -142,13 +140,10 @@ class FederatedTable:
     threshold: int | None = None
     public_key: Path | None = field(default=None, metadata=LOCAL)
     verified: bool = False
-    engine: Literal["local", "light", "flower"] = "local"
+    engine: Engine = "local"
     simulated_drops: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.engine == "light":
-            text = 'engine = "light" is called "local" now; the old word goes with the next release'
-            warnings.warn(text, DeprecationWarning, stacklevel=2)
         if self.clients < 2:
             refuse("clients", f"wanted at least 2, got {self.clients}")
         pinned = [("shuffler", self.shuffler), ("authority", self.authority)]
@@ -270,11 +265,6 @@ class FederatedJob(Job):
     def role(self, party: str) -> str:
         """Say what a party does."""
         return "trains together with others"
-
-    @property
-    def engine(self) -> Engine:
-        """Where it runs; "light" is what version 0.1 called "local"."""
-        return "local" if self.federated.engine == "light" else self.federated.engine
 
     def spec(self) -> FederatedSpec:
         """Return what all sides hold to."""

@@ -5,7 +5,6 @@ an entry in `KINDS`. Entries are functions: what a kind imports is heavy, and lo
 of that kind.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -167,10 +166,6 @@ KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
 }
 
 
-RENAMED = {"predict": "infer"}
-"""Kinds as version 0.1 called them."""
-
-
 def load_job(path: Path) -> Job:
     """Read and check a job file.
 
@@ -181,19 +176,7 @@ def load_job(path: Path) -> Job:
 
 
 def read_job(raw: Mapping[str, object], *, source: str) -> Job:
-    """Check the tables of a job file; words of version 0.1 are read with a warning."""
-    head = raw.get("job")
-    old = head.get("kind") if isinstance(head, dict) else None
-    if isinstance(head, dict) and isinstance(old, str) and old in RENAMED:
-        text = f"{source}: job.kind: {old!r} is called {RENAMED[old]!r} now; the old word goes soon"
-        warnings.warn(text, FutureWarning, stacklevel=3)
-        raw = {**raw, "job": {**head, "kind": RENAMED[old]}}
-    model = raw.get("model")
-    if isinstance(model, dict) and "halves" in model and "shares" not in model:
-        text = f"{source}: model.halves are called model.shares now; the old word goes soon"
-        warnings.warn(text, FutureWarning, stacklevel=3)
-        rest = {key: value for key, value in model.items() if key != "halves"}
-        raw = {**raw, "model": {**rest, "shares": model["halves"]}}
+    """Check the tables of a job file."""
     return read_record(raw, find_kind(raw, source).record, source=source)
 
 

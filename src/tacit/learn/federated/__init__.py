@@ -1,7 +1,5 @@
 """Federated learning: aggregation that hides the single update, on Flower or in one process."""
 
-from importlib import import_module
-
 from tacit.learn.federated.adaptive import attribute_scale
 from tacit.learn.federated.aggregators import AGGREGATORS, Aggregator, Seat, find_aggregator
 from tacit.learn.federated.calibration import CalibratedMechanism, calibrate
@@ -90,8 +88,3 @@ __all__ = [
     "shard_rows",
     "train_federated",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Find what version 0.1 called otherwise, with a warning; it goes with the next release."""
-    return import_module("tacit.learn.federated.old").find(name)

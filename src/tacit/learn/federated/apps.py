@@ -144,7 +144,7 @@ def deploy_client(open_node: Callable[[Context], Node]) -> ClientApp:
         """Hold to the node's own spec, whatever the server says."""
         node, settings = open_node(context), context.node_config
         spec = node.task.spec
-        journal = settings.get("journal", settings.get("diary"))  # its name in version 0.1
+        journal = settings.get("journal")
         mod = client_mod(
             spec,
             signing=_signing_key(context),

@@ -39,7 +39,6 @@ from tacit.learn.federated.node import (
 from tacit.learn.federated.silo import Silo
 from tacit.learn.federated.spec import FederatedSpec
 from tacit.learn.federated.strategy import PrivateStrategy
-from tacit.renamed import warn_renamed
 
 try:
     from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -54,7 +53,6 @@ __all__ = [
     "check_spec",
     "client_mod",
     "flat_arrays",
-    "guard",
     "named_arrays",
 ]
 
@@ -136,12 +134,6 @@ def client_mod(
         return visit.answer(asked, message, app)
 
     return mod
-
-
-def guard(spec: FederatedSpec, *, diary: Path | None = None, **given: Any) -> Mod:
-    """Do as `client_mod`, by its name of version 0.1, which goes with the next release."""
-    warn_renamed("guard, with diary=,", "client_mod, with journal=,")
-    return client_mod(spec, journal=diary, **given)  # what is given is its own, hence Any
 
 
 def _reply(message: Message, said: dict[str, Any]) -> Message:

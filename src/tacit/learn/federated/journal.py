@@ -63,7 +63,7 @@ class Journal:
         Raises:
             PartyError: it was entered before, or the run is over.
         """
-        digest = hashlib.sha256(b"tacit diary" + what).digest()[:16]
+        digest = hashlib.sha256(b"tacit step" + what).digest()[:16]
         with self._opened() as (file, entries):
             if (number, digest) in entries:
                 raise PartyError(_SERVER, "it asked for a step of a round that was answered before")
@@ -122,7 +122,7 @@ def open_journal(folder: Path | None, *, run: int, node: int) -> Journal:
         raise ConfigError(
             f"the journal's folder must be yours alone to write, which {folder} is not"
         )
-    return Journal(folder / f"{run}-{node}.diary")
+    return Journal(folder / f"{run}-{node}.journal")
 
 
 def journal_of(folder: Path | None, key: bytes) -> Journal:

@@ -1,6 +1,5 @@
 """Prediction and training on secret-shared data."""
 
-from tacit.learn.metrics import measure_classes
 from tacit.learn.private.crew import Answer, Crew
 from tacit.learn.private.forest import Forest, agree_on_forest, make_forest
 from tacit.learn.private.models import (
@@ -21,7 +20,6 @@ from tacit.learn.private.predict import (
 from tacit.learn.private.secure import DIRECT, secure
 from tacit.learn.private.secured import Secured
 from tacit.learn.private.summary import claims_of, summarise
-from tacit.renamed import warn_renamed
 
 __all__ = [
     "DIRECT",
@@ -46,13 +44,3 @@ __all__ = [
     "summarise",
     "train_logistic",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Find what version 0.1 had here; it goes with the next release."""
-    if name != "accuracy":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn_renamed(f"{__name__}.accuracy", "tacit.learn.metrics.measure_classes")
-    return lambda answers, labels, *, reveal: measure_classes(
-        (answers.numpy() >= 0.5) if reveal == "score" else answers.numpy(), labels
-    )[0]

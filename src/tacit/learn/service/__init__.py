@@ -7,7 +7,6 @@ from tacit.learn.service.columns import answer_columns, claim_of_columns, plan_c
 from tacit.learn.service.once import answer_once, plan_once
 from tacit.learn.service.server import PredictionServer, Tally, deal_predictions
 from tacit.learn.service.task import SIZES, ServiceTask, load_share
-from tacit.renamed import find_renamed
 
 __all__ = [
     "SIZES",
@@ -27,7 +26,3 @@ __all__ = [
     "plan_once",
     "plan_service",
 ]
-
-
-def __getattr__(name: str) -> object:
-    return find_renamed(globals(), {"Reception": "Acceptor", "load_half": "load_share"}, name)

@@ -15,7 +15,6 @@ from tacit.learn.service.task import ServiceTask
 from tacit.learn.vertical import claims_of_matching, declare_matching
 from tacit.mpc import Plan, sum_forecasts
 from tacit.party import Fact, Session, Usage
-from tacit.renamed import keyword_renamed
 from tacit.result import Claim
 
 COLUMNS = Fact(
@@ -23,7 +22,6 @@ COLUMNS = Fact(
 )
 
 
-@keyword_renamed("half", "share")
 def answer_columns(
     session: Session,
     task: ServiceTask,

@@ -13,11 +13,9 @@ from tacit.learn.service.bounds import check_plan, check_weights
 from tacit.learn.service.task import ServiceTask
 from tacit.mpc import Plan, compute, find_protocol, make_plan, serve, sum_forecasts
 from tacit.party import Session, Usage
-from tacit.renamed import keyword_renamed
 from tacit.result import Claim, Forecast, Result
 
 
-@keyword_renamed("half", "share")
 def answer_once(
     session: Session,
     task: ServiceTask,

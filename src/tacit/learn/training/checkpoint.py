@@ -31,7 +31,8 @@ KEEP = 2
 _START, _NOISE, _OPENED = "start.json", "noise.key", "opened"
 ORDER = "order.key"
 """The key of the rows that are sampled."""
-_KEY = "half "  # of a share, by its old name: checkpoints of version 0.1 can be taken up
+_KEY = "share "
+"""Before the names of arrays that are shares."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

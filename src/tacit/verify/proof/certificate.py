@@ -3,7 +3,6 @@
 import numpy as np
 
 from tacit.errors import ConfigError
-from tacit.renamed import keyword_renamed
 from tacit.verify.box import box_intervals, condition
 from tacit.verify.kernels.layout.reach import Reach, reach
 from tacit.verify.kernels.search.problem import Problem, make_load, make_problem, whole_box
@@ -17,7 +16,6 @@ from tacit.verify.verdict import Robust
 LONGEST_PROOF = 1_000_000
 
 
-@keyword_renamed("certificate", "verdict")
 def prove(ensemble: Ensemble, verdict: Robust, *, longest: int = LONGEST_PROOF) -> Proof:
     """Write the certificate of a robust verdict: a proof that `check_proof` follows on its own.
 

@@ -1,8 +1,6 @@
 """A node's journal: of many at once, one is let through."""
 
-import hashlib
 import multiprocessing
-import struct
 import threading
 
 import pytest
@@ -127,17 +125,3 @@ def test_a_journal_that_cannot_be_opened_is_said_without_its_place(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be made"):
         open_journal(tmp_path / "file", run=1, node=1)
-
-
-def test_a_journal_of_version_01_is_still_counted_on(tmp_path):
-    """It was called a diary, and so are its file and what its digests are made of."""
-    tmp_path.chmod(0o700)
-    step = hashlib.sha256(b"tacit diary" + b"mask").digest()[:16]
-    lines = struct.pack("<Q16s", 1, bytes(16)) + struct.pack("<Q16s", 1, step)
-    (tmp_path / "7-3.diary").write_bytes(lines)
-    journal = open_journal(tmp_path, run=7, node=3)
-    with pytest.raises(PartyError, match="answered before"):
-        journal.enter(1, b"mask")
-    assert journal.begin(most=2) == 2
-    with pytest.raises(PartyError, match="more than the 2 rounds"):
-        journal.begin(most=2)
