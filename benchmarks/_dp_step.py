@@ -64,8 +64,8 @@ def make_case(name: str) -> tuple[nn.Module, Tensor, Tensor]:
         return model, x, torch.randint(0, 10, (32,), generator=generator)
     ids = torch.randint(0, 2000, (16, 129), generator=generator)
     if name == "adapters, 128 tokens":
-        from tacit.learn.training.adapters import add_adapters
         from tacit.llm.model.module import CausalModule, tiny_model
+        from tacit.nn import add_adapters
 
         decoder = CausalModule(tiny_model(2000, layers=4, width=256))
         model = add_adapters(decoder, rank=8, seed=0)

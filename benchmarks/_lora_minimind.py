@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tacit
-from tacit.learn.training import Optimiser, add_adapters, train_plain
+from tacit.learn.training import Optimiser, train_plain
+from tacit.nn import add_adapters
 
 LAYERS, WIDTH, HEADS, GROUPS, SIDE, INNER, EPS, THETA = 8, 512, 8, 2, 64, 1408, 1e-5, 1e6
 

@@ -24,9 +24,9 @@ from tacit.dp.policy import by_pattern, by_terms
 from tacit.learn.text.corpus import Text, enclose, mark_corpus, tokenise
 from tacit.learn.text.measure import measure_perplexity, measure_scientificity
 from tacit.learn.text.tune import Course, tune, tune_private
-from tacit.learn.training.adapters import add_adapters, merge_adapters
 from tacit.llm import LanguageModel, open_checkpoint
 from tacit.llm.model.module import CausalModule
+from tacit.nn import add_adapters, merge_adapters
 from tacit.ring import Prg
 
 LENGTH, EPSILON = 512, 2.0

@@ -31,7 +31,7 @@ from tacit.learn.text.vote import (
     stack_voters,
     train_voters,
 )
-from tacit.learn.training.adapters import add_adapters
+from tacit.nn import add_adapters
 from tacit.ring import Prg
 
 SIGMA, CLIP = 10.6, 1.0

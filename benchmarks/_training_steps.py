@@ -24,13 +24,14 @@ from _training_parties import NAMES, ROLES, Answer, _bytes, _meet, run_parties
 from torch import nn
 
 from tacit import ring
-from tacit.learn.training import Holding, Privacy, TrainTask, add_adapters, make_model
+from tacit.learn.training import Holding, Privacy, TrainTask
 from tacit.learn.training.makers import draw_noise
 from tacit.learn.training.private import NORMS
 from tacit.learn.training.programs import noise_name
 from tacit.learn.training.schedule import Plans
 from tacit.mpc import OpeningCache, Share, compute, serve
 from tacit.mpc.share import Spec
+from tacit.nn import add_adapters, make_model
 from tacit.party import Session
 
 HERE = Path(__file__).parent

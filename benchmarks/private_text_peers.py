@@ -142,9 +142,9 @@ def _our_step(side, folder, x, y, loader):
     from tacit.dp import ADD_REMOVE_RECORD
     from tacit.dp.ghost import Ghost
     from tacit.dp.private import Private, PrivateLoader
-    from tacit.learn.training.adapters import add_adapters
     from tacit.llm import open_checkpoint
     from tacit.llm.model.module import CausalModule
+    from tacit.nn import add_adapters
     from tacit.ring import Prg
 
     names = [name.removesuffix("_proj") for name in LAYERS]

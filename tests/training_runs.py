@@ -6,18 +6,9 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from tacit.learn.training import (
-    Holding,
-    Optimiser,
-    Privacy,
-    StateFolder,
-    TrainTask,
-    make_model,
-    parse_layers,
-    train,
-    worker,
-)
+from tacit.learn.training import Holding, Optimiser, Privacy, StateFolder, TrainTask, train, worker
 from tacit.mpc import Roles
+from tacit.nn import make_model, parse_layers
 from tacit.party import Meeting, run_threads
 
 OWNERS = ("bank", "shop", "clinic")

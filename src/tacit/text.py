@@ -9,6 +9,7 @@ is paid for from a `Budget`.
     print(tuned.claim)
 """
 
+from tacit.dp import Book
 from tacit.dp.policy import (
     PATTERNS,
     Policy,
@@ -27,7 +28,6 @@ from tacit.learn.text.front import TextPlan, Tuned, enter_book, fine_tune, plann
 from tacit.learn.text.measure import measure_perplexity, measure_scientificity
 from tacit.learn.text.tune import Course
 from tacit.learn.text.vote import Ballot, stack_voters, train_voters
-from tacit.learn.training.spending import Book
 from tacit.llm.model.module import CausalModule, language_model, tiny_model
 from tacit.llm.model.saving import save_model, train_tokenizer
 

@@ -7,10 +7,20 @@ from pathlib import Path
 import tacit
 
 PACKAGE = Path(tacit.__file__).parent
-LEAVES = {"cluster", "errors", "extras", "failure", "given", "notebook", "result"}
+LEAVES = {
+    "cluster",
+    "disk",
+    "errors",
+    "extras",
+    "failure",
+    "given",
+    "notebook",
+    "result",
+}
 
 MAY_IMPORT = {
     "cluster": set(),
+    "disk": set(),
     "errors": set(),
     "extras": set(),
     "result": set(),

@@ -18,6 +18,7 @@ from tacit.dp.additive import (
     normal,
 )
 from tacit.dp.alone import alone_epsilon, binomial_epsilon
+from tacit.dp.book import Book
 from tacit.dp.bounded import (
     Bounded,
     QuantileClip,
@@ -83,6 +84,7 @@ __all__ = [
     "Accountant",
     "Approximate",
     "Binomial",
+    "Book",
     "Bounded",
     "DirectionReport",
     "DiscreteGaussian",

@@ -14,8 +14,7 @@ from torch import nn
 
 from tacit.errors import ConfigError, DataError
 from tacit.given import refuse_endless
-from tacit.learn.training import parse_layers
-from tacit.learn.training.model import as_input
+from tacit.nn import as_input, parse_layers
 from tacit.nn.tracing import TRACING, seeded
 
 MAKERS = ("make_model", "make")

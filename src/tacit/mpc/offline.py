@@ -21,13 +21,14 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.crypto import derive
+from tacit.disk import flush_folder
 from tacit.errors import DataError, InputError, TacitError
 from tacit.mpc.dealer import step_stream
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import Plan
 from tacit.mpc.sizes import correction_bytes, has_corrections
 from tacit.mpc.supply import FromDealer
-from tacit.party import Session, flush_folder
+from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
 
 _MAGIC = b"tacit material 2\n"

@@ -4,14 +4,6 @@ from tacit.party.apart import run_processes
 from tacit.party.child_parties import Companions, companions
 from tacit.party.collecting import without_collections
 from tacit.party.cost import merge_costs, without_setup
-from tacit.party.disk import (
-    DurableFile,
-    durable,
-    flush_folder,
-    make_durable,
-    sole,
-    write_durable,
-)
 from tacit.party.enclave import (
     Enclave,
     SimulatedEnclave,
@@ -42,7 +34,6 @@ __all__ = [
     "LARGEST_MESSAGE_BYTES",
     "Child",
     "Companions",
-    "DurableFile",
     "Enclave",
     "Event",
     "Fact",
@@ -59,11 +50,8 @@ __all__ = [
     "blame",
     "check_quote",
     "companions",
-    "durable",
     "first_cause",
-    "flush_folder",
     "joined",
-    "make_durable",
     "measure",
     "merge",
     "merge_costs",
@@ -75,11 +63,9 @@ __all__ = [
     "seal_file",
     "session_beside",
     "session_over",
-    "sole",
     "supervise",
     "unseal_file",
     "watch_parent",
     "without_collections",
     "without_setup",
-    "write_durable",
 ]

@@ -28,8 +28,8 @@ from tacit.cli.jobs.train_job import TrainJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.learn.code import OwnModel
-from tacit.learn.training import parse_layers
 from tacit.learn.weights import to_safetensors
+from tacit.nn import parse_layers
 from tacit.ring import KEY_BYTES, Prg
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")

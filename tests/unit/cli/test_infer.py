@@ -19,9 +19,9 @@ from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 from tacit.learn import load_dataset
 from tacit.learn.code import OwnModel
-from tacit.learn.training import parse_layers
 from tacit.learn.weights import to_safetensors
 from tacit.mpc.mixing import NO_DEALER
+from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")

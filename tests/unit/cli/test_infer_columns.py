@@ -13,7 +13,7 @@ from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DisagreementError
-from tacit.learn.training import parse_layers
+from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup
 
 COLUMNS = 5

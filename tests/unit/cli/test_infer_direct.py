@@ -25,7 +25,7 @@ from tacit.crypto import make_identity
 from tacit.errors import ConfigError, DisagreementError, TacitError
 from tacit.learn import load_dataset
 from tacit.learn.code import allow
-from tacit.learn.training import parse_layers
+from tacit.nn import parse_layers
 from tacit.party import (
     Meeting,
     SimulatedEnclave,

@@ -21,7 +21,6 @@ from tacit.cli.jobs.outlook import Asked
 from tacit.cli.main import run_command
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError
-from tacit.learn.training import parse_layers
 from tacit.llm import Sampling
 from tacit.llm.permuted import (
     Batch,
@@ -42,6 +41,7 @@ from tacit.llm.sealed import (
     serve_sealed_owner,
 )
 from tacit.llm.sealed.forecast import foresee as foresee_chat
+from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads
 from unit.llm.backend.test_permuted import as_user
 from unit.llm.floating import test_floating

@@ -7,8 +7,7 @@ from torch.nn import functional as F
 
 from harness import ALICE, BOB, simulate
 from tacit.errors import InputError
-from tacit.learn.training import make_model
-from tacit.nn import TorchOps, import_module
+from tacit.nn import TorchOps, import_module, make_model
 from tacit.nn.gradient import GradientOps
 from tacit.nn.tape import pull_back
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from tacit.audit.permutation.recording import Program, Run
 from tacit.errors import ConfigError
 from tacit.learn.service import ServiceTask
-from tacit.learn.training import Model, TrainTask
+from tacit.learn.training import TrainTask
 from tacit.learn.training.programs import (
     Programs,
     initial_state,
@@ -20,6 +20,7 @@ from tacit.learn.training.programs import (
 from tacit.learn.training.schedule import actions
 from tacit.learn.training.verbs import PlainStepOps
 from tacit.mpc import Plan, Roles, find_protocol, make_plan
+from tacit.nn import Model
 
 Weights = Mapping[str, Tensor]
 

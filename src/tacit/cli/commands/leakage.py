@@ -33,8 +33,8 @@ from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError
 from tacit.learn.service import ServiceTask
-from tacit.learn.training import make_model, parse_layers
 from tacit.mpc import find_protocol
+from tacit.nn import make_model, parse_layers
 from tacit.party import Progress, Usage
 from tacit.result import NOTHING_SENT, Curve, Result
 

@@ -17,6 +17,7 @@ from tacit.cli.jobs.outlook import Asked, Outlook, unread
 from tacit.cli.jobs.serve_job import ServeJob
 from tacit.cli.jobs.train_data import load_rows, read_rows
 from tacit.cli.jobs.train_job import TrainJob
+from tacit.dp import Book
 from tacit.errors import InputError
 from tacit.learn.private import Sizes, claims_of, plan_prediction
 from tacit.learn.private.facts import INPUT
@@ -29,7 +30,6 @@ from tacit.learn.service.columns import COLUMNS
 from tacit.learn.training import Holding, PrivacyPlan, plan_training
 from tacit.learn.training.holdings import HOLDING, holding_of
 from tacit.learn.training.resume import BEGUN
-from tacit.learn.training.spending import Book
 from tacit.learn.training.summary import claims_beyond
 from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
 from tacit.mpc import Plan, find_protocol, sum_forecasts
@@ -157,7 +157,9 @@ def _booked(job: TrainJob, plan: PrivacyPlan | None) -> Iterator[str]:
     """Say what the books of owners come to with this training, or refuse it as they would."""
     for name, owner in job.data.owners.items():
         if owner.book is not None and owner.most_epsilon is not None and job.privacy and plan:
-            many, spent = Book(owner.book, owner.most_epsilon).ask(job.privacy, plan)
+            many, spent = Book(owner.book, owner.most_epsilon).foresee(
+                plan.events, job.privacy.delta
+            )
             yield f"With this training the book of {name} counts {many}: ε = {spent:.4g} together"
 
 

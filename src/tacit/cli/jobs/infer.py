@@ -35,9 +35,8 @@ from tacit.learn.private import (
 from tacit.learn.private.answers import Answers, Labels, read_answers
 from tacit.learn.rows import align_in_the_clear, shaped, stretch
 from tacit.learn.service import answer_columns, answer_once, load_share
-from tacit.learn.training.model import as_input
 from tacit.learn.vertical import align_rows, announce_ids
-from tacit.nn import import_module
+from tacit.nn import as_input, import_module
 from tacit.party import Session
 from tacit.result import Metric, Result
 

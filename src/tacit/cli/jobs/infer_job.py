@@ -36,9 +36,9 @@ from tacit.learn.private import (
     PredictTask,
 )
 from tacit.learn.service import ServiceTask
-from tacit.learn.training import make_model
 from tacit.mpc import PROTOCOLS, Roles, find_protocol
 from tacit.mpc.mixing import NO_DEALER
+from tacit.nn import make_model
 
 if TYPE_CHECKING:
     pass

@@ -27,8 +27,8 @@ from tacit.crypto import Identity, load_identity, load_pinned, make_identity, pa
 from tacit.errors import ConfigError, IdentityError
 from tacit.learn.code import build_network, check_network
 from tacit.learn.service import SIZES, ServiceTask
-from tacit.learn.training import make_model
 from tacit.mpc import Roles, find_protocol
+from tacit.nn import make_model
 from tacit.transport import Patience, Peer
 
 _WEEK_S = 7 * 86400.0

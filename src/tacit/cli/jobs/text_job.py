@@ -10,12 +10,12 @@ from pydantic import Field
 
 from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry, Positive, Share
 from tacit.cli.toml import refuse
+from tacit.dp import Book
 from tacit.dp.policy import Policy, by_pattern, by_terms, read_terms, union
 from tacit.errors import ConfigError, DataError
 from tacit.learn.text.front import Method, TextPlan
 from tacit.learn.text.tune import Course
 from tacit.learn.text.vote import Ballot
-from tacit.learn.training.spending import Book
 
 SPELLED = ("digits", "full-width digits", "Chinese digits")
 """Forms of which a canary is made: six signs, all alike likely."""

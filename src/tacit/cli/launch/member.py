@@ -24,6 +24,7 @@ from tacit.cli.launch.worker import hired, with_worker
 from tacit.cli.screen import Board, board, say
 from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_pinned
+from tacit.disk import sole
 from tacit.errors import ConfigError, PartyError
 from tacit.party import (
     Enclave,
@@ -36,7 +37,6 @@ from tacit.party import (
     Usage,
     attest_all,
     joined,
-    sole,
     watch_parent,
 )
 from tacit.result import Claim, Result

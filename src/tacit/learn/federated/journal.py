@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
+from tacit.disk import DurableFile, durable, make_durable
 from tacit.errors import ConfigError, InputError, PartyError
-from tacit.party import DurableFile, durable, make_durable
 
 _ENTRY = struct.Struct("<Q16s")
 _BEGUN = bytes(16)

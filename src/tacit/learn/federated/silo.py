@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tacit.disk import DurableFile, durable
 from tacit.dp import Event, Ledger, epsilon, event_from_record, event_to_record
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.learn.federated.config import round_config
@@ -18,7 +19,6 @@ from tacit.learn.federated.journal import why
 from tacit.learn.federated.records import ACCOUNTANT, train_records
 from tacit.learn.federated.spec import FederatedSpec
 from tacit.learn.federated.training import Learner
-from tacit.party import DurableFile, durable
 from tacit.ring import Prg
 
 

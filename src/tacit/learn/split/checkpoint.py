@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.disk import make_durable, write_durable
 from tacit.errors import DataError
 from tacit.learn.arrays import open_arrays
 from tacit.learn.split.returned import Returned
-from tacit.party import make_durable, write_durable
 
 _KEPT = 2
 """Checkpoints kept: a party that dies while writing one still has what the others have."""

@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 from typing import final
 
+from tacit.disk import durable
 from tacit.dp.check import budget as checked
 from tacit.dp.event import Pure
 from tacit.dp.ledger import Ledger
 from tacit.errors import ConfigError, DataError
-from tacit.party import durable
 
 
 class BudgetSpentError(ConfigError):

@@ -9,6 +9,7 @@ from typing import Literal
 
 from torch import nn
 
+from tacit.dp import Book
 from tacit.dp.calibrate import Target, least_noise
 from tacit.dp.codec import ledger_to_record
 from tacit.dp.event import (
@@ -28,8 +29,7 @@ from tacit.errors import ConfigError
 from tacit.learn.text.corpus import Marked, Units
 from tacit.learn.text.tune import Course, tune, tune_private
 from tacit.learn.text.vote import Adapter, Ballot, train_voters
-from tacit.learn.training.adapters import add_adapters, merge_adapters
-from tacit.learn.training.spending import Book
+from tacit.nn import add_adapters, merge_adapters
 from tacit.result import Claim
 from tacit.ring import Prg
 

@@ -12,7 +12,7 @@ from tacit.dp.event import REPLACE_CLIENT_MARKS, Pure
 from tacit.errors import ConfigError
 from tacit.learn.text.corpus import Marked
 from tacit.learn.text.tune import Course, tune
-from tacit.learn.training.adapters import Adapted, add_adapters
+from tacit.nn import Adapted, add_adapters
 from tacit.ring import Prg
 
 _GRID = 1 << 16

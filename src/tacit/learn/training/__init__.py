@@ -1,10 +1,8 @@
 """Private training: data owners train a model that none of them can see."""
 
-from tacit.learn.training.adapters import add_adapters, merge_adapters
 from tacit.learn.training.ahead import plan_training
 from tacit.learn.training.checkpoint import Checkpoint, StateFolder
 from tacit.learn.training.loop import Trained, train
-from tacit.learn.training.model import Model, make_model, make_token_model, parse_layers
 from tacit.learn.training.optimise import OPTIMISERS, Optimiser
 from tacit.learn.training.plain import train_plain
 from tacit.learn.training.privacy import Privacy, PrivacyPlan
@@ -15,7 +13,6 @@ __all__ = [
     "OPTIMISERS",
     "Checkpoint",
     "Holding",
-    "Model",
     "Optimiser",
     "Privacy",
     "PrivacyPlan",
@@ -23,11 +20,6 @@ __all__ = [
     "StateFolder",
     "TrainTask",
     "Trained",
-    "add_adapters",
-    "make_model",
-    "make_token_model",
-    "merge_adapters",
-    "parse_layers",
     "plan_training",
     "train",
     "train_plain",

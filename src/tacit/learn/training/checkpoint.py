@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.disk import make_durable, write_durable
 from tacit.errors import DataError, InputError
 from tacit.learn.arrays import open_arrays
-from tacit.party import make_durable, write_durable
 from tacit.ring import Prg
 from tacit.ring.prg import KEY_BYTES
 

@@ -16,12 +16,12 @@ from tacit.learn.training.clipping import shorten_rows
 from tacit.learn.training.holdings import HOLDING
 from tacit.learn.training.loop import Trained
 from tacit.learn.training.loop import train as take_part
-from tacit.learn.training.model import Model, as_input, make_any_model
 from tacit.learn.training.optimise import Optimiser
 from tacit.learn.training.privacy import Looks, Noise, Privacy, Sampling
 from tacit.learn.training.summary import summarise
 from tacit.learn.training.task import Holding, Loss, Schedule, TrainTask
 from tacit.mpc import Roles
+from tacit.nn import Model, as_input, make_any_model
 from tacit.nn.tracing import TRACING
 from tacit.notebook import Rows as Lines
 from tacit.notebook import Shown

@@ -7,13 +7,13 @@ from math import exp, isfinite
 from torch import Tensor
 
 from tacit import ring
+from tacit.dp import Book
 from tacit.errors import ConfigError, DataError, RangeError
 from tacit.learn.training.checkpoint import StateFolder
 from tacit.learn.training.clipping import shorten_rows, square_norms
 from tacit.learn.training.privacy import PrivacyPlan
 from tacit.learn.training.resume import hash_work, resume
 from tacit.learn.training.schedule import Plans, actions
-from tacit.learn.training.spending import Book
 from tacit.learn.training.task import TrainTask
 from tacit.learn.training.worker import Worker
 from tacit.mpc import Plan
@@ -99,7 +99,7 @@ def train(
     if folder is not None and task.privacy is not None:
         noise = folder.noise(is_new=not goes_on).fork(hash_work(task, plans, mine))
     if book is not None and task.privacy is not None and plans.privacy is not None:
-        book.enter(noise.fork("book").bytes(16), task.privacy, plans.privacy)
+        book.enter(noise.fork("book").bytes(16), plans.privacy.events, task.privacy.delta)
     worker = Worker(session, task, plans, mine, noise)
     worker.share()
     checkpoint = None

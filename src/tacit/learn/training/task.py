@@ -11,11 +11,11 @@ from torch import Tensor
 from tacit.errors import ConfigError
 from tacit.given import check_names
 from tacit.learn.capping import with_room
-from tacit.learn.training.model import Model
 from tacit.learn.training.optimise import Optimiser
 from tacit.learn.training.privacy import Privacy
 from tacit.learn.training.sampling import room_for
 from tacit.mpc import Roles, find_protocol
+from tacit.nn import Model
 
 P = TypeVar("P")
 Split = Literal["rows", "columns"]

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import final
 
+from tacit.disk import durable
 from tacit.errors import FrameError, InputError
-from tacit.party import durable
 
 
 @final

@@ -8,9 +8,9 @@ user's help, and the owner should know.
 from collections.abc import Mapping
 from pathlib import Path
 
+from tacit.disk import durable
 from tacit.errors import ConfigError, InputError
 from tacit.llm.backend.chat_file import ChatFile
-from tacit.party import durable
 
 Entry = tuple[str, str]
 """A role and a fingerprint."""

@@ -26,8 +26,7 @@ from tacit.learn.private.he.parameters import Parameters, choose
 from tacit.learn.private.he.plan import make_plan
 from tacit.learn.private.he.row import InRow
 from tacit.learn.private.he.secured import Enciphered
-from tacit.learn.training.model import Square
-from tacit.nn import TorchOps
+from tacit.nn import Square, TorchOps
 from tacit.nn.ops import Ops
 from tacit.party import Meeting, run_threads, without_setup
 from tacit.ring import Prg

@@ -11,8 +11,7 @@ import torch
 from harness import MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.learn.service import PredictionClient, PredictionServer, ServiceTask, deal_predictions
-from tacit.learn.training import make_model, parse_layers
-from tacit.nn import TorchOps
+from tacit.nn import TorchOps, make_model, parse_layers
 from tacit.party import run_threads
 from tacit.transport import Limits, Meter, Patience, memory_pair
 

@@ -10,7 +10,7 @@ from tacit.dp import ADD_REMOVE_CLIENT, ADD_REMOVE_CLIENT_MARKS, ghost, private
 from tacit.dp.policy import by_pattern
 from tacit.learn.text.corpus import Text, collate
 from tacit.learn.text.tune import Course, tune_private, unit_losses
-from tacit.learn.training.adapters import add_adapters
+from tacit.nn import add_adapters
 from tacit.ring import Prg
 from text_models import dialogues, marked, small
 

@@ -13,8 +13,8 @@ from tacit.errors import ConfigError, DataError
 from tacit.learn.text.corpus import Text, collate, mark_corpus, redacted, tokenise
 from tacit.learn.text.measure import measure_perplexity, measure_scientificity
 from tacit.learn.text.tune import Course, token_losses, tune, tune_private, unit_losses
-from tacit.learn.training.adapters import add_adapters, merge_adapters
 from tacit.llm.model.module import language_model
+from tacit.nn import add_adapters, merge_adapters
 from tacit.ring import Prg
 from text_models import SIGNS, Signs, dialogues, marked, small
 

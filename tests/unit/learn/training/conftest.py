@@ -8,7 +8,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from harness import MEETING, PARTIES, ROLES
-from tacit.learn.training import Holding, TrainTask, make_model, parse_layers, train
+from tacit.learn.training import Holding, TrainTask, train
+from tacit.nn import make_model, parse_layers
 from tacit.party import run_threads
 
 ROWS = 160

@@ -10,18 +10,9 @@ from torch.nn import functional as F
 from harness import ROLES
 from tacit import ring
 from tacit.errors import ConfigError
-from tacit.learn.training import (
-    Holding,
-    Programs,
-    TrainTask,
-    add_adapters,
-    make_model,
-    merge_adapters,
-    parse_layers,
-    train_plain,
-)
+from tacit.learn.training import Holding, Programs, TrainTask, train_plain
 from tacit.mpc import PROTOCOLS, find_protocol, make_plan
-from tacit.nn import TorchOps
+from tacit.nn import TorchOps, add_adapters, make_model, merge_adapters, parse_layers
 
 WIDTH, TOKENS = 128, 8
 

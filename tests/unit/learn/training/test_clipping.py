@@ -6,7 +6,7 @@ from torch import nn
 
 from harness import ALICE, ROLES, simulate
 from tacit.errors import InputError
-from tacit.learn.training import Holding, Privacy, TrainTask, make_model, make_token_model
+from tacit.learn.training import Holding, Privacy, TrainTask
 from tacit.learn.training.clipping import (
     clip_factors,
     scale_records,
@@ -15,6 +15,7 @@ from tacit.learn.training.clipping import (
 )
 from tacit.learn.training.private import plan_noise, record_gradients
 from tacit.mpc import functions
+from tacit.nn import make_model, make_token_model
 from tacit.nn.records import RecordOps
 
 FRAC_BITS = 16

@@ -17,6 +17,7 @@ from harness import ALICE, simulate
 from tacit import ring
 from tacit.dp import (
     ADD_REMOVE_RECORD,
+    Book,
     Gaussian,
     Ledger,
     Repeated,
@@ -25,23 +26,15 @@ from tacit.dp import (
     ledger_to_record,
 )
 from tacit.errors import ConfigError, DataError, DisagreementError, InputError
-from tacit.learn.training import (
-    Holding,
-    Privacy,
-    StateFolder,
-    make_model,
-    plan_training,
-    train,
-    worker,
-)
+from tacit.learn.training import Holding, Privacy, StateFolder, plan_training, train, worker
 from tacit.learn.training.accounting import plan_privacy
 from tacit.learn.training.clipping import clip_factors, scale_records, square_norms
 from tacit.learn.training.makers import NoisePlan, draw_noise
 from tacit.learn.training.plain import walk_plain
 from tacit.learn.training.privacy import Measures
 from tacit.learn.training.private import plan_noise
-from tacit.learn.training.spending import Book
 from tacit.mpc import sum_forecasts
+from tacit.nn import make_model
 from tacit.nn.records import RecordOps
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
 from training_runs import (
@@ -565,7 +558,7 @@ def test_two_trainings_that_ask_a_book_at_once_are_both_counted(tmp_path, monkey
 
     def ask(key):
         try:
-            book.enter(key, Privacy(epsilon=4.0, delta=1e-3), plan)
+            book.enter(key, plan.events, 1e-3)
         except ConfigError:
             return False
         return True

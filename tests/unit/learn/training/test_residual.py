@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from harness import ALICE, ROLES, simulate
-from tacit.learn.training import parse_layers, train_plain
-from tacit.learn.training.residual import Residual, groups_of
-from tacit.nn import TorchOps, import_module
+from tacit.learn.training import train_plain
+from tacit.nn import TorchOps, import_module, parse_layers
+from tacit.nn.described import Residual, groups_of
 from tacit.nn.gradient import GradientOps
 from tacit.nn.tape import pull_back
 

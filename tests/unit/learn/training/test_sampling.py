@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from tacit.dp import epsilon, ledger_from_record
+from tacit.dp import Book, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.learn.training import Privacy, plan_training, worker
 from tacit.learn.training.checkpoint import ORDER
@@ -16,7 +16,6 @@ from tacit.learn.training.joint import coarse_of, draw_coins
 from tacit.learn.training.makers import draw_noise
 from tacit.learn.training.plain import walk_plain
 from tacit.learn.training.sampling import OVERFLOW, draw_rows, rate_of, room_for
-from tacit.learn.training.spending import Book
 from tacit.mpc import sum_forecasts
 from tacit.party import merge_costs, without_setup
 from tacit.ring import Prg
@@ -102,7 +101,7 @@ def test_the_claim_says_towards_whom_and_the_book_counts_the_larger_one(tmp_path
     assert "ε = 8" in privacy.sentence() or "ε = 7.9" in privacy.sentence()
     book = Book(tmp_path / "book.json", 8.5)
     with pytest.raises(ConfigError, match=r"no guarantee|come to ε"):
-        book.enter(b"key", JOINT, privacy)
+        book.enter(b"key", privacy.events, JOINT.delta)
 
 
 def test_drawn_rows_are_those_of_the_stated_coin_and_there_is_room_for_them():

@@ -7,18 +7,11 @@ from torch.nn import functional as F
 
 from harness import ROLES
 from tacit.errors import ConfigError
-from tacit.learn.training import (
-    Holding,
-    TrainTask,
-    make_model,
-    make_token_model,
-    plan_training,
-    train,
-    train_plain,
-)
+from tacit.learn.training import Holding, TrainTask, plan_training, train, train_plain
 from tacit.learn.training.programs import train_step
 from tacit.learn.training.verbs import PlainStepOps
 from tacit.mpc import sum_forecasts
+from tacit.nn import make_model, make_token_model
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
 
 VOCABULARY, TOKENS, WIDTH, ROWS = 5, 4, 8, 24

@@ -8,9 +8,9 @@ from torch.nn import functional as F
 from harness import ROLES
 from tacit.errors import InputError
 from tacit.learn.training import Holding, TrainTask, plan_training
-from tacit.learn.training.model import as_input, make_any_model
 from tacit.learn.training.programs import train_step
 from tacit.learn.training.verbs import PlainStepOps
+from tacit.nn import as_input, make_any_model
 
 WIDTH, TOKENS, WORDS, ROWS = 8, 4, 7, 6
 

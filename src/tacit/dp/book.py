@@ -5,12 +5,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
+from tacit.disk import durable
+from tacit.dp.codec import ledger_from_record
+from tacit.dp.ledger import epsilon
 from tacit.errors import ConfigError, DataError
-from tacit.learn.training.privacy import Privacy, PrivacyPlan
-from tacit.party import durable
 
 
 @dataclass(frozen=True)
@@ -30,28 +30,22 @@ class Book:
     path: Path
     most: float
 
-    def enter(self, key: bytes, privacy: Privacy, plan: PrivacyPlan) -> None:
+    def enter(self, key: bytes, events: Sequence[object], delta: float) -> tuple[int, float]:
         """Enter a training before a row of it is shared; one that goes on is entered once.
 
         Args:
             key: that of this owner's noise, which a training that goes on keeps.
-            privacy: what was asked for.
-            plan: what it does.
+            events: what it does.
+            delta: at which its ε was asked for.
 
         Raises:
             ConfigError: all trainings together would spend more than allowed.
             InputError: the book cannot be read or written.
         """
-        name = hashlib.sha256(b"book\n" + key).hexdigest()
-        # Towards the two that draw rows, nothing is gained by drawing: the book counts that.
-        self.add(name, [_known(event) for event in plan.events], privacy.delta)
-
-    def ask(self, privacy: Privacy, plan: PrivacyPlan) -> tuple[int, float]:
-        """Return how many trainings there are with a new one, and their ε; enter nothing."""
-        return self.foresee([_known(event) for event in plan.events], privacy.delta)
+        return self.add(hashlib.sha256(b"book\n" + key).hexdigest(), events, delta)
 
     def foresee(self, events: Sequence[object], delta: float) -> tuple[int, float]:
-        """Return what `add` would of a new training, and enter nothing.
+        """Return what `add` would of a new training: how many there are, their ε; enter nothing.
 
         Raises:
             ConfigError: all trainings together would spend more than allowed.
@@ -62,7 +56,7 @@ class Book:
         except OSError as error:
             raise DataError(f"cannot read {self.path}: {error.strerror}") from error
         entries, least = self._parsed(content)
-        entries[""] = list(events)
+        entries[""] = _known(events)
         return len(entries), self._allowed(entries, min(delta, least))
 
     def add(self, name: str, events: Sequence[object], delta: float) -> tuple[int, float]:
@@ -78,7 +72,7 @@ class Book:
             entries, least = self._parsed(book.read())
             delta = min(delta, least)
             is_new = name not in entries
-            entries.setdefault(name, list(events))
+            entries.setdefault(name, _known(events))
             if not is_new:
                 return len(entries), self._spent(entries, delta)
             total = self._allowed(entries, delta)
@@ -97,10 +91,8 @@ class Book:
         return total
 
     def _spent(self, entries: dict[str, list[object]], delta: float) -> float:
-        # Accountants are heavy, and loaded where there is something to account.
-        dp = import_module("tacit.dp")
-        joined = dp.ledger_from_record([event for one in entries.values() for event in one])
-        found: float | None = dp.epsilon(joined, delta=delta).epsilon
+        joined = ledger_from_record([event for one in entries.values() for event in one])
+        found = epsilon(joined, delta=delta).epsilon
         return math.inf if found is None else found
 
     def _parsed(self, content: bytes | None) -> tuple[dict[str, list[object]], float]:
@@ -117,9 +109,16 @@ class Book:
             ) from error
 
 
-def _known(record: object) -> object:
-    """Return an event as it is for one who knows which rows were drawn."""
+def _known(events: Sequence[object]) -> list[object]:
+    """Return events as they are for one who knows which rows were drawn.
+
+    Towards the parties that draw rows, nothing is gained by drawing: the book counts that.
+    """
+    return [_shown(event) for event in events]
+
+
+def _shown(record: object) -> object:
     if not isinstance(record, Mapping):
         return record
-    found = {name: _known(value) for name, value in record.items()}
+    found = {name: _shown(value) for name, value in record.items()}
     return {**found, "is_hidden": False} if "is_hidden" in found else found

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from tacit.errors import ConfigError, InputError
-from tacit.learn.training import make_model, parse_layers
-from tacit.nn import GradientOps, TorchOps, pull_back
+from tacit.nn import GradientOps, TorchOps, make_model, parse_layers, pull_back
 
 
 def test_models_can_be_made_in_many_threads_at_once():

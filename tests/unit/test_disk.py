@@ -17,18 +17,17 @@ import pytest
 import torch
 
 from power import Disk, full_disk
-from tacit.dp import ADD_REMOVE_MARKS, Pure
+from tacit import disk as disk_module
+from tacit.disk import DurableFile, durable, make_durable, sole, write_durable
+from tacit.dp import ADD_REMOVE_MARKS, Book, Pure
 from tacit.errors import InputError, PartyError
 from tacit.learn.federated.journal import open_journal
 from tacit.learn.federated.silo import RecordLedger
 from tacit.learn.split import checkpoint as split
 from tacit.learn.text.budget import Budget
 from tacit.learn.training import Checkpoint, StateFolder
-from tacit.learn.training.spending import Book
 from tacit.llm.backend.quota import TokenQuota
 from tacit.llm.backend.roster import enrol
-from tacit.party import DurableFile, durable, make_durable, sole, write_durable
-from tacit.party import disk as disk_module
 
 EVENT = Pure(epsilon=0.25, relation=ADD_REMOVE_MARKS, mechanism="votes")
 
@@ -277,7 +276,7 @@ def test_a_second_start_is_told_who_holds_the_lock(tmp_path):
 def test_a_lock_ends_with_its_process(tmp_path):
     lock = tmp_path / "lock"
     code = (
-        "import os, sys; from pathlib import Path; from tacit.party import sole\n"
+        "import os, sys; from pathlib import Path; from tacit.disk import sole\n"
         "with sole(Path(sys.argv[1]), 'x'): print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(lock)]
