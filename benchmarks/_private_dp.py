@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, nn
 
 import tacit
-from tacit.learn.features import HistogramsOfGradients
 from tacit.learn.training import Optimiser, worker
 from tacit.learn.training.clipping import shorten_rows
 from tacit.learn.training.joint import coarse_of, draw_coins
 from tacit.learn.training.makers import NoisePlan, draw_noise
 from tacit.learn.training.plain import walk_plain
 from tacit.learn.training.private import plan_noise
+from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg
 
 OWNERS = ("first", "second", "third")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.learn.networks import ImageNetwork, TextNetwork
+from tacit.nn import ImageNetwork, TextNetwork
 
 
 def _imdb(folder: Path) -> tuple[list[str], np.ndarray]:

@@ -15,7 +15,7 @@ from _training_parties import Shape, run_parties, train_whole
 from torch import Tensor
 
 from tacit.cli.environment import data_folders
-from tacit.learn import load_dataset
+from tacit.data import load_dataset
 from tacit.learn.training import train_plain
 
 LENET = (

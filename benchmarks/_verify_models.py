@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from bench import NotMeasured
 
+from tacit.data import load_dataset, search_path
 from tacit.errors import DataError
-from tacit.learn import load_dataset, search_path
 from tacit.verify import (
     Budget,
     Counterexample,

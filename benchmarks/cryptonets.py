@@ -14,10 +14,9 @@ import torch
 from bench import Case
 
 from tacit.cli.environment import data_folders
-from tacit.learn import load_dataset
+from tacit.data import load_dataset
 from tacit.learn.private.he.plan import make_plan
-from tacit.learn.weights import load_weights
-from tacit.nn import import_module, parse_layers
+from tacit.nn import import_module, load_weights, parse_layers
 from tacit.ring import Prg
 
 LAYERS = ["conv 5 5 2 1", "square", "flatten", "dense 64", "square", "dense 10"]

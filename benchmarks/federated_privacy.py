@@ -28,8 +28,8 @@ import torch
 from _federated_picture import write_picture
 
 from tacit.audit import mean_interval
+from tacit.data import Partition, divide, load_dataset, measure_odds, search_path, split_dataset
 from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, Target, epsilon, least_noise
-from tacit.learn import load_dataset, search_path, split_dataset
 from tacit.learn.federated import (
     AdaptiveNoise,
     CalibratedMechanism,
@@ -46,8 +46,6 @@ from tacit.learn.federated import (
     run_rounds,
 )
 from tacit.learn.federated.calibration import make_grid
-from tacit.learn.metrics import measure_odds
-from tacit.learn.partition import Partition, divide
 from tacit.ring import KEY_BYTES, Prg
 
 MODES: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "shuffle")

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import tacit
-from tacit.learn.features import HistogramsOfGradients
+from tacit.nn import HistogramsOfGradients
 
 
 def main() -> None:

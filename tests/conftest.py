@@ -73,7 +73,7 @@ def code_is_allowed(monkeypatch):
         def __contains__(self, digest):
             return True
 
-    monkeypatch.setattr("tacit.learn.code._allowed", _Everything)
+    monkeypatch.setattr("tacit.nn.code._allowed", _Everything)
 
 
 @pytest.fixture

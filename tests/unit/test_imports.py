@@ -13,7 +13,7 @@ LEAVES = {
     "errors",
     "extras",
     "failure",
-    "given",
+    "files",
     "notebook",
     "result",
 }
@@ -31,15 +31,22 @@ MAY_IMPORT = {
     "mpc": {"ring", "crypto", "party"},
     "nn": set(),
     "llm": {"ring", "crypto", "transport", "party", "mpc", "nn"},
+    "data": set(),
     "dp": {"ring"},
-    "verify": set(),
-    "learners": {"dp", "mpc", "nn", "party", "ring"},
-    "learn": {"ring", "crypto", "transport", "party", "mpc", "nn", "dp", "verify", "learners"},
-    "audit": {"ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"},
+    "verify": {"data"},
+    "learners": {"data", "dp", "mpc", "nn", "party", "ring"},
+    "learn": {
+        *("ring", "crypto", "transport", "party", "mpc", "nn", "data", "dp", "verify"),
+        "learners",
+    },
+    "audit": {
+        *("ring", "crypto", "transport", "party", "mpc", "nn", "llm", "data", "dp", "verify"),
+        "learn",
+    },
     "report": set(),
     "cli": {
         *("ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"),
-        *("audit", "learners", "report"),
+        *("audit", "data", "learners", "report"),
     },
 }
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from scipy.stats import t
 
+from tacit.data.metrics import CONFIDENCE, clopper_pearson, proportion
 from tacit.errors import ConfigError
-from tacit.learn.metrics import CONFIDENCE, clopper_pearson, proportion
 from tacit.result import Metric
 
 __all__ = ["CONFIDENCE", "average", "bootstrap", "clopper_pearson", "mean_interval", "proportion"]

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import tacit
-from tacit.learn import search_path
+from tacit.data import search_path
 
 
 def data_folders() -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tacit.errors import ConfigError, DataError
-from tacit.given import refuse_endless
+from tacit.files import refuse_endless
 
 
 class Span(NamedTuple):

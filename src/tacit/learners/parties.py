@@ -11,8 +11,8 @@ from typing import Any, Self, TypeVar, cast
 
 from torch import Tensor
 
+from tacit.data.memory import features_and_labels, names_of
 from tacit.errors import ConfigError, DataError
-from tacit.given import features_and_labels, names_of
 from tacit.learners.engine import Engine, Forecaster
 from tacit.learners.stacked import stack
 from tacit.learners.tables import (

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.data.memory import check_names, mark_of, numbers_of, to_array
 from tacit.errors import DataError, DisagreementError
-from tacit.given import check_names, mark_of, numbers_of, to_array
 from tacit.learners.engine import Engine, Values, Walker
 from tacit.nn import quarters_of, size_of
 from tacit.party import Fact, Session

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tacit.cli.commands.ask import _quality
-from tacit.learn import load_file
+from tacit.data import load_file
 
 
 @pytest.fixture

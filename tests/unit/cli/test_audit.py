@@ -27,9 +27,7 @@ from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ClaimError, ConfigError, DataError
-from tacit.learn.code import OwnModel
-from tacit.learn.weights import to_safetensors
-from tacit.nn import parse_layers
+from tacit.nn import OwnModel, parse_layers, to_safetensors
 from tacit.ring import KEY_BYTES, Prg
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")

@@ -8,7 +8,8 @@ import torch
 from tacit.cli.jobs.kinds import find_kind
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
-from tacit.learn.code import OwnModel, build_network, split_code
+from tacit.nn import OwnModel, build_network
+from tacit.nn.code import split_code
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 

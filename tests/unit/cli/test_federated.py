@@ -17,12 +17,12 @@ from tacit.cli.jobs.federated_data import task_of
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.federated_secrets import make_secrets
 from tacit.cli.toml import read_record, read_toml
+from tacit.data import search_path
 from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
-from tacit.learn import search_path
 from tacit.learn.federated import Seat, Update, find_aggregator, round_config
 from tacit.learn.federated.front import train_federated
-from tacit.learn.weights import load_weights, read_facts
+from tacit.nn import load_weights, read_facts
 from tacit.ring import Prg
 
 FOLDERS = search_path(os.environ.get("TACIT_DATA"), Path(__file__).parents[3], Path.home())

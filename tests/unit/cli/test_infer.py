@@ -16,12 +16,10 @@ from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import find_kind, load_job, read_job
 from tacit.cli.jobs.outlook import Asked
 from tacit.cli.toml import read_record
+from tacit.data import load_dataset
 from tacit.errors import ConfigError, DataError
-from tacit.learn import load_dataset
-from tacit.learn.code import OwnModel
-from tacit.learn.weights import to_safetensors
 from tacit.mpc.mixing import NO_DEALER
-from tacit.nn import parse_layers
+from tacit.nn import OwnModel, parse_layers, to_safetensors
 from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")

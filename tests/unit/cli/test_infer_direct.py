@@ -22,10 +22,9 @@ from tacit.cli.launch.member import Seat, _attest, _enclave_of
 from tacit.cli.main import Edge, run_command
 from tacit.cli.toml import read_record
 from tacit.crypto import make_identity
+from tacit.data import load_dataset
 from tacit.errors import ConfigError, DisagreementError, TacitError
-from tacit.learn import load_dataset
-from tacit.learn.code import allow
-from tacit.nn import parse_layers
+from tacit.nn import allow, parse_layers
 from tacit.party import (
     Meeting,
     SimulatedEnclave,

@@ -11,7 +11,7 @@ from tacit.cli.jobs.kinds import read_job
 from tacit.errors import ConfigError, DataError
 from tacit.learn.private import predict_plain, save_logistic
 from tacit.learn.private.answers import Answers, read_answers
-from tacit.learn.weights import to_safetensors
+from tacit.nn import to_safetensors
 from tacit.result import Cost, Forecast, Result
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")

@@ -17,12 +17,11 @@ from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.train import check_inputs
 from tacit.cli.jobs.train_data import load_rows
 from tacit.cli.toml import read_record
+from tacit.data.rows import shaped, stretch
 from tacit.errors import ConfigError, DataError
-from tacit.learn.code import OwnModel
-from tacit.learn.rows import shaped, stretch
 from tacit.learn.training import Holding
-from tacit.learn.weights import read_facts
 from tacit.mpc import find_protocol
+from tacit.nn import OwnModel, read_facts
 from tacit.party import Meeting, Usage, run_threads
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tacit.data import Frame
 from tacit.errors import DataError, RangeError
-from tacit.given import Frame
 from tacit.learners import Connected, GaussianNB, Local, LogisticRegression, Ridge, StandardScaler
 from tacit.party import Meeting, run_threads
 

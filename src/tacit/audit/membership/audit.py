@@ -23,8 +23,8 @@ from tacit.audit.membership.threats import ATTACKS, SETTINGS
 from tacit.audit.ranking import Ranking, auc, draw_roc, measure_ranking
 from tacit.audit.shadows import Fleet
 from tacit.audit.target import Trainer, as_classifier
+from tacit.data.memory import numbers_of, to_array
 from tacit.errors import DataError
-from tacit.given import numbers_of, to_array
 from tacit.notebook import Rows, Shown
 from tacit.result import Metric, Result, Sheet
 

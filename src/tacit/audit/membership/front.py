@@ -11,7 +11,7 @@ from tacit.audit.membership.audit import Labelled, Membership, audit_membership,
 from tacit.audit.membership.plays import Plan
 from tacit.audit.shadows import Fleet, Report
 from tacit.audit.target import Classifier, SklearnTrainer, Trainer, as_classifier, code_of
-from tacit.given import features_and_labels
+from tacit.data.memory import features_and_labels
 
 Train = Callable[[Any, Any], Any]
 """Trains a fresh model on rows and labels, as arrays or tensors, and returns it."""

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tacit.audit.membership.views import SeenRounds
+from tacit.data.partition import data_generator
 from tacit.errors import ConfigError, DataError
 from tacit.learn.federated import Learner, LocalTraining
-from tacit.learn.partition import data_generator
 from tacit.ring import KEY_BYTES, Prg
 
 

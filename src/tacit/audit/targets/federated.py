@@ -14,6 +14,7 @@ from tacit.audit.reconstruction import Round, Work, audit_round, choose_attacks,
 from tacit.audit.target import TorchClassifier, code_of, code_of_module, fresh
 from tacit.audit.targets.pictures import Shaped, bounds_of, to_pictures
 from tacit.audit.targets.target import Side, Target
+from tacit.data.partition import Partition, data_generator, divide
 from tacit.learn.federated import (
     FederatedSpec,
     Shards,
@@ -23,7 +24,6 @@ from tacit.learn.federated import (
     run_rounds,
     train_federated,
 )
-from tacit.learn.partition import Partition, data_generator, divide
 from tacit.ring import KEY_BYTES, Prg
 
 _SHOWN = 8

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from tacit.audit.targets.target import Side, take_rows
+from tacit.data import Dataset, split_dataset
 from tacit.errors import DataError
-from tacit.learn import Dataset, split_dataset
 
 _MOST_SHARED = 0.5
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tacit.audit.findings import Finding
 from tacit.audit.target import Classifier, Trainer
-from tacit.learn import Dataset
-from tacit.learn.dataset import PUBLIC_SEED
+from tacit.data import Dataset
+from tacit.data.dataset import PUBLIC_SEED
 from tacit.result import Claim
 
 Side = tuple[Tensor, Tensor]

@@ -17,8 +17,8 @@ from tacit.learn.training.plain import walk_plain
 from tacit.learn.training.private import plan_noise, private_step
 from tacit.learn.training.programs import initial_state, train_step
 from tacit.learn.training.verbs import PlainStepOps
-from tacit.learn.weights import load_weights
 from tacit.mpc import find_protocol
+from tacit.nn.weights import load_weights
 from tacit.result import Claim
 
 Shape = tuple[int, ...]

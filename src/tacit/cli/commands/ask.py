@@ -8,7 +8,7 @@ from torch import Tensor
 from tacit.cli.folder import write_text
 from tacit.cli.jobs.serve import load_service
 from tacit.cli.launch.connect import as_client
-from tacit.learn import Dataset, load_file
+from tacit.data import Dataset, load_file
 from tacit.learn.private.answers import Answers
 from tacit.result import Metric
 

@@ -39,8 +39,8 @@ def allow(edge: "Edge", code: Path) -> None:
 
     It is known by its SHA-256: once it changes, no job runs it before you allow it again.
     """
-    from tacit.learn.code import allow as note
-    from tacit.learn.code import consents
+    from tacit.nn.code import allow as note
+    from tacit.nn.code import consents
 
     digest = note(code)
     say(edge.out, f"Jobs of yours may run {code}, as long as its sha256 is {digest}.")

@@ -23,7 +23,7 @@ from tacit.cli.jobs.kind import Part
 from tacit.cli.screen import teller
 from tacit.errors import ConfigError, DataError
 from tacit.extras import check_extra
-from tacit.learn.code import split_code
+from tacit.nn.code import split_code
 from tacit.party import Progress, Usage
 from tacit.result import Result, Sheet
 

@@ -39,12 +39,12 @@ from tacit.cli.jobs.split_data import load_own, load_whole
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import BATCH, TrainJob
+from tacit.data import Dataset, load_data, load_dataset, load_file
 from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_data, load_dataset, load_file
-from tacit.learn.code import OwnModel
-from tacit.learn.rows import align_in_the_clear
 from tacit.learn.training import Holding, TrainTask
-from tacit.learn.weights import load_weights
+from tacit.learn.vertical import align_in_the_clear
+from tacit.nn.code import OwnModel
+from tacit.nn.weights import load_weights
 from tacit.ring import check_device
 
 _SAID = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 
 from tacit.cli.jobs.config import Job
-from tacit.learn.code import OwnModel
+from tacit.nn.code import OwnModel
 
 
 def job_digest(job: Job) -> bytes:

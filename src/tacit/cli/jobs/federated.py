@@ -20,7 +20,7 @@ from tacit.extras import check_extra
 from tacit.learn.federated import Outcome, RoundReport, Task, find_aggregator, round_config, summary
 from tacit.learn.federated.front import train_federated
 from tacit.learn.federated.rounds import OnRound
-from tacit.learn.weights import to_safetensors, unflatten
+from tacit.nn.weights import to_safetensors, unflatten
 from tacit.party import Progress, Usage
 from tacit.report.words import state_detection
 from tacit.result import PartyReport, Result

@@ -7,8 +7,8 @@ from pathlib import Path
 from torch import nn
 
 from tacit.cli.jobs.federated_job import FederatedData, FederatedJob
-from tacit.learn import Dataset, load_data, load_file, split_dataset
-from tacit.learn.dataset import split_by_row
+from tacit.data import Dataset, load_data, load_file, split_dataset
+from tacit.data.dataset import split_by_row
 from tacit.learn.federated import Shards, Task, build_model, build_stack, divide_rows, join_rows
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry
 from tacit.cli.toml import refuse
 from tacit.crypto.cipher import Scheme
+from tacit.data.partition import How, Partition
 from tacit.errors import ConfigError
 from tacit.learn.federated import (
     AdaptiveNoise,
@@ -26,7 +27,6 @@ from tacit.learn.federated import (
 from tacit.learn.federated.front import Engine
 from tacit.learn.federated.secagg import Server
 from tacit.learn.federated.shuffled import Method
-from tacit.learn.partition import How, Partition
 
 LARGEST_WEIGHT = 2**20
 """The most examples that a client is given weight for; public, as nobody's count may be."""

@@ -30,11 +30,11 @@ from tacit.cli.jobs.fit_resume import FitState
 from tacit.cli.jobs.fit_summary import Found, claims_beyond, measure, sheets
 from tacit.cli.jobs.given import check_source
 from tacit.cli.jobs.kind import Part, Place
+from tacit.data.memory import Frame
+from tacit.data.metrics import add_majority, put_beside
+from tacit.data.rows import Rows
 from tacit.errors import RangeError
 from tacit.extras import check_extra
-from tacit.given import Frame
-from tacit.learn.metrics import add_majority, put_beside
-from tacit.learn.rows import Rows
 from tacit.learners import (
     Connected,
     Learner,

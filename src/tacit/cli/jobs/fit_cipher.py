@@ -16,9 +16,9 @@ from tacit.cli.jobs.fit_resume import CipherState, HiddenState
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.way_checks import BOOSTED
 from tacit.crypto.cipher import Numbers
+from tacit.data.metrics import ACCURACY, AUC, MAJORITY, measure_odds
+from tacit.data.rows import Rows
 from tacit.errors import DataError
-from tacit.learn.metrics import ACCURACY, AUC, MAJORITY, measure_odds
-from tacit.learn.rows import Rows
 from tacit.learn.vertical.claims import claims_of_boosting, claims_of_regression
 from tacit.learn.vertical.declared import declare_boosting, declare_regression
 from tacit.learn.vertical.regression import (

@@ -11,12 +11,13 @@ from tacit.cli.jobs.fit_blocks import put_below
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.crypto.tags import make_filters, match_filters
+from tacit.data import Dataset
+from tacit.data.dataset import Floats
+from tacit.data.described import texts_in
+from tacit.data.rows import Cut, Rows, cut_rows, stretch
+from tacit.data.tables import take_rows
 from tacit.errors import DataError
-from tacit.learn import Dataset
-from tacit.learn.dataset import Floats
-from tacit.learn.described import texts_in
-from tacit.learn.rows import Cut, Rows, align_in_the_clear, cut_rows, stretch
-from tacit.learn.tables import take_rows
+from tacit.learn.vertical import align_in_the_clear
 from tacit.learners import Parties, Planned, Table, divide
 from tacit.learners.tables import Split, facts_of, holding_of
 from tacit.learners.validation import held_out

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.fit_resume import HiddenState
 from tacit.crypto.cipher import Numbers
-from tacit.learn.rows import Rows
+from tacit.data.rows import Rows
 from tacit.learn.vertical import (
     align_rows,
     announce_ids,

@@ -16,8 +16,8 @@ from tacit.cli.jobs.digest import job_digest
 from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.kind import Place
 from tacit.crypto.cipher import Numbers
+from tacit.data.rows import Rows
 from tacit.errors import InputError
-from tacit.learn.rows import Rows
 from tacit.learn.training import Checkpoint, StateFolder
 from tacit.learn.training.resume import agree_on_start
 from tacit.learners.engine import Engine

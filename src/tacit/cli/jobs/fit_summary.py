@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.cli.jobs.fit_job import FitJob
-from tacit.learn.metrics import ACCURACY, proportion
+from tacit.data.metrics import ACCURACY, proportion
 from tacit.learners import Table
 from tacit.result import Claim, Metric, Sheet
 

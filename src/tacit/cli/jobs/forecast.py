@@ -23,7 +23,6 @@ from tacit.learn.private import Sizes, claims_of, plan_prediction
 from tacit.learn.private.facts import INPUT
 from tacit.learn.private.forest import FOREST
 from tacit.learn.private.predict import MODEL, told_in_prediction
-from tacit.learn.rows import align_in_the_clear
 from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
 from tacit.learn.service.attend import foreseen
 from tacit.learn.service.columns import COLUMNS
@@ -31,7 +30,12 @@ from tacit.learn.training import Holding, PrivacyPlan, plan_training
 from tacit.learn.training.holdings import HOLDING, holding_of
 from tacit.learn.training.resume import BEGUN
 from tacit.learn.training.summary import claims_beyond
-from tacit.learn.vertical import claims_of_matching, declare_matching, leaks_of_matching
+from tacit.learn.vertical import (
+    align_in_the_clear,
+    claims_of_matching,
+    declare_matching,
+    leaks_of_matching,
+)
 from tacit.mpc import Plan, find_protocol, sum_forecasts
 from tacit.mpc.pace import add_computing
 from tacit.party import merge

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from torch import Tensor
 
+from tacit.data import Dataset, load_data
+from tacit.data.tables import Table, take_rows
 from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_data
-from tacit.learn.tables import Table, take_rows
 
 
 class Named(Protocol):

@@ -17,10 +17,10 @@ from tacit.cli.jobs.infer_direct import ask_direct
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import read_rows
+from tacit.data.metrics import put_beside
+from tacit.data.rows import shaped, stretch
 from tacit.errors import ConfigError, DataError, InputError
 from tacit.extras import check_extra
-from tacit.learn.code import OwnModel
-from tacit.learn.metrics import put_beside
 from tacit.learn.private import (
     Answer,
     Forest,
@@ -33,10 +33,10 @@ from tacit.learn.private import (
     summarise,
 )
 from tacit.learn.private.answers import Answers, Labels, read_answers
-from tacit.learn.rows import align_in_the_clear, shaped, stretch
 from tacit.learn.service import answer_columns, answer_once, load_share
-from tacit.learn.vertical import align_rows, announce_ids
+from tacit.learn.vertical import align_in_the_clear, align_rows, announce_ids
 from tacit.nn import as_input, import_module
+from tacit.nn.code import OwnModel
 from tacit.party import Session
 from tacit.result import Metric, Result
 

@@ -29,7 +29,6 @@ from tacit.cli.jobs.infer_checks import check_room, find_problems, named_parties
 from tacit.cli.jobs.train_job import OwnerTable
 from tacit.cli.toml import RefusedError, refuse, suggest
 from tacit.errors import ConfigError
-from tacit.learn.code import build_network, check_network
 from tacit.learn.private import (
     DIRECT,
     Crew,
@@ -39,6 +38,7 @@ from tacit.learn.service import ServiceTask
 from tacit.mpc import PROTOCOLS, Roles, find_protocol
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import make_model
+from tacit.nn.code import build_network, check_network
 
 if TYPE_CHECKING:
     pass

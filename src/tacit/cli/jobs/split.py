@@ -14,8 +14,8 @@ from tacit.cli import folder
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.split_data import Brought, divide_own, load_own, load_part, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
+from tacit.data.metrics import measure_odds
 from tacit.errors import DataError
-from tacit.learn.metrics import measure_odds
 from tacit.learn.split import (
     OwnFeatures,
     SplitTask,

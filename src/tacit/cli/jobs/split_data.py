@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from tacit.cli.jobs.config import Source
 from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.split_job import SplitJob
+from tacit.data import Dataset, load_dataset
+from tacit.data.rows import ids_in
 from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset, load_dataset
-from tacit.learn.rows import ids_in
 from tacit.learn.split import CUT, SplitTask
 from tacit.learn.split.local import make_top
 from tacit.learn.split.rows import (

@@ -18,8 +18,8 @@ from tacit.cli.jobs.outlook import Asked, Outlook
 from tacit.cli.jobs.text_data import FRAME, SIGNS, Loaded, load
 from tacit.cli.jobs.text_job import TextJob
 from tacit.cli.screen import teller
+from tacit.data.metrics import put_beside
 from tacit.dp.policy import Policy, by_terms, read_terms
-from tacit.learn.metrics import put_beside
 from tacit.learn.text.corpus import PLACEHOLDER, Text
 from tacit.learn.text.forms import FORMS, coverage_sheet, draw_labelled
 from tacit.learn.text.front import (

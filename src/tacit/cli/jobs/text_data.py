@@ -8,7 +8,7 @@ from pathlib import Path
 from tacit.cli.jobs.text_job import TextCanaries, TextJob
 from tacit.dp.policy import Policy
 from tacit.errors import DataError
-from tacit.given import refuse_endless
+from tacit.files import refuse_endless
 from tacit.learn.text.corpus import Marked, Text, mark_corpus
 from tacit.learn.text.forms import HAN
 from tacit.llm import Tokenizer, open_checkpoint

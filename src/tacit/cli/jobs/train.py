@@ -18,16 +18,16 @@ from tacit.cli.jobs.given import check_source
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import join_owners, load_rows
 from tacit.cli.jobs.train_job import TrainJob
+from tacit.data.metrics import ACCURACY, add_majority
+from tacit.data.rows import Rows
 from tacit.dp import Book
-from tacit.learn.code import OwnModel
-from tacit.learn.metrics import ACCURACY, add_majority
-from tacit.learn.rows import Rows
 from tacit.learn.training import StateFolder, Trained, TrainTask, train, train_plain
 from tacit.learn.training.holdings import exchange_holdings
 from tacit.learn.training.summary import curves_of, summarise
 from tacit.learn.vertical import align_rows, announce_ids
-from tacit.learn.weights import to_safetensors
 from tacit.nn import merge_adapters
+from tacit.nn.code import OwnModel
+from tacit.nn.weights import to_safetensors
 from tacit.party import Session
 from tacit.result import Result
 

@@ -9,23 +9,24 @@ from torch import Tensor, nn
 
 from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.train_job import OwnerTable, TrainJob
-from tacit.errors import ConfigError, DataError
-from tacit.learn.code import OwnModel
-from tacit.learn.features import TEXTS, cut_out
-from tacit.learn.networks import TextNetwork, read_texts
-from tacit.learn.rows import (
+from tacit.data.rows import (
     Cut,
     Rows,
-    align_in_the_clear,
     check_bound,
     check_features,
     cut_rows,
     prepare_labels,
     stretch,
 )
+from tacit.data.texts import read_texts
+from tacit.errors import ConfigError, DataError
 from tacit.learn.training import Holding
 from tacit.learn.training.holdings import holding_of
 from tacit.learn.training.task import Loss
+from tacit.learn.vertical import align_in_the_clear
+from tacit.nn.code import OwnModel
+from tacit.nn.features import TEXTS, cut_out
+from tacit.nn.networks import TextNetwork
 
 
 def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = NOTHING) -> Rows:

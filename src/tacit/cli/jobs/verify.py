@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.folder import write_text
+from tacit.data import Dataset, load_file
 from tacit.errors import ClaimError, ConfigError, DataError
-from tacit.learn import Dataset, load_file
 from tacit.party import Progress, Usage
 from tacit.verify import (
     Budget,

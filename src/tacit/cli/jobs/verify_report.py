@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tacit.cli.jobs.verify import Answers, Question
-from tacit.learn.metrics import proportion
+from tacit.data.metrics import proportion
 from tacit.report import write
 from tacit.result import NOTHING_SENT, Metric, Picture, Result, Sheet
 from tacit.verify import Budget, Findings, Tally, count_importance, robust_features

@@ -22,10 +22,10 @@ from tacit.cli.launch.member import (
     own_seat,
     sole_start,
 )
+from tacit.data import Dataset
+from tacit.data.tables import Table, take_rows
 from tacit.errors import ConfigError, DataError
-from tacit.learn import Dataset
 from tacit.learn.service import PredictionClient, connected
-from tacit.learn.tables import Table, take_rows
 from tacit.notebook import Rows, Shown
 from tacit.party import Progress, Session, Usage
 from tacit.result import Result

@@ -9,11 +9,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.data.dataset import Dataset, scale_of
+from tacit.data.memory import (
+    check_names,
+    features_and_labels,
+    mark_of,
+    names_of,
+    numbers_of,
+    to_array,
+)
+from tacit.data.partition import Partition, data_generator, divide
+from tacit.data.rows import state_far
 from tacit.errors import DataError
-from tacit.given import check_names, features_and_labels, mark_of, names_of, numbers_of, to_array
-from tacit.learn.dataset import Dataset, scale_of
-from tacit.learn.partition import Partition, data_generator, divide
-from tacit.learn.rows import state_far
 
 Rows = Any
 """Features and labels: a pair of arrays or tensors, or a data set of them; hence Any."""

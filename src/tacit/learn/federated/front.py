@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tacit.crypto.cipher import Scheme
+from tacit.data.memory import numbers_of
+from tacit.data.metrics import measure_odds
 from tacit.dp import Ledger
 from tacit.errors import ConfigError
-from tacit.given import numbers_of
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.config import RoundConfig, round_config
 from tacit.learn.federated.contract import HELPER, Meter
@@ -36,7 +37,6 @@ from tacit.learn.federated.secagg import Server
 from tacit.learn.federated.spec import AggregatorName, FederatedSpec, LocalTraining, PrivacySpec
 from tacit.learn.federated.summary import claims_of, describe, measures_of, notes_of
 from tacit.learn.federated.training import Learner
-from tacit.learn.metrics import measure_odds
 from tacit.notebook import Rows as Lines
 from tacit.notebook import Shown
 from tacit.result import Claim, Metric

@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.data.partition import data_generator
 from tacit.errors import ConfigError
 from tacit.learn.federated.calibration import CalibratedMechanism
 from tacit.learn.federated.shaping import Shares
 from tacit.learn.federated.training import Learner
 from tacit.learn.noise import contributions, floored, relevance, show_contributions
-from tacit.learn.partition import data_generator
 from tacit.ring import Prg
 
 _PUBLIC_ROWS = 64

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.data.metrics import ACCURACY
 from tacit.dp import Ledger, epsilon
 from tacit.learn.federated.config import RoundConfig, round_config
 from tacit.learn.federated.contract import HELPER, Aggregate, Meter, RunOver, VoidRound
 from tacit.learn.federated.spec import FederatedSpec
-from tacit.learn.metrics import ACCURACY
 from tacit.result import Claim, Metric
 
 

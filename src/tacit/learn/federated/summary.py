@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from tacit.data.metrics import ACCURACY
 from tacit.dp import Event, Repeated, confirm, epsilon, sharpen, unroll
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.calibration import CalibratedMechanism
@@ -10,7 +11,6 @@ from tacit.learn.federated.promises import CHOSEN, LAST, promises
 from tacit.learn.federated.rounds import Outcome, RoundReport
 from tacit.learn.federated.secagg import plan_neighbourhood, secrecy_bits
 from tacit.learn.federated.spec import HELPERS, FederatedSpec
-from tacit.learn.metrics import ACCURACY
 from tacit.result import Claim, Cost, Curve, Leak, LeakKind, Metric, Sheet, Traffic
 
 _LARGE_EPSILON = 10.0

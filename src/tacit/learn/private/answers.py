@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.learn.metrics import measure_classes, measure_odds
+from tacit.data.metrics import measure_classes, measure_odds
 from tacit.result import Metric
 
 Labels = NDArray[np.int64] | None

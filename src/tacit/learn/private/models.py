@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.data.dataset import Dataset
 from tacit.errors import DataError
-from tacit.learn.dataset import Dataset
 from tacit.learn.private.predict import as_weights
-from tacit.learn.weights import read_weights
+from tacit.nn.weights import read_weights
 
 
 def scaled_features(dataset: Dataset) -> Tensor:

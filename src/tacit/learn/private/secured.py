@@ -9,9 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tacit.data.memory import names_of, numbers_of
 from tacit.errors import ConfigError, DataError, DisagreementError
-from tacit.given import names_of, numbers_of
-from tacit.learn.capping import note_of, with_room
 from tacit.learn.private.crew import Answer, Crew
 from tacit.learn.private.facts import (
     INPUT,
@@ -27,6 +26,7 @@ from tacit.learn.private.forest import Forest
 from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
 from tacit.mpc.pace import add_computing
 from tacit.nn import Imported, quarters_of, size_of
+from tacit.nn.capping import note_of, with_room
 from tacit.notebook import Rows, Shown
 from tacit.party import Meeting, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Forecast, Leak, Result

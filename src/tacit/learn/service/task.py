@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.learn.arrays import open_arrays
-from tacit.learn.capping import with_room
+from tacit.files import open_arrays
 from tacit.mpc import OpeningCache, Plan, Roles, Share, find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import Spec
 from tacit.nn import Model
+from tacit.nn.capping import with_room
 
 V = TypeVar("V")
 Reveal = Literal["class", "score"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tacit.disk import make_durable, write_durable
 from tacit.errors import DataError
-from tacit.learn.arrays import open_arrays
+from tacit.files import open_arrays
 from tacit.learn.split.returned import Returned
 
 _KEPT = 2

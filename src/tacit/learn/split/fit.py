@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.data.memory import features_and_labels, features_of, numbers_of
+from tacit.data.metrics import measure_odds
+from tacit.data.rows import state_far
 from tacit.errors import ConfigError, DataError
-from tacit.given import features_and_labels, features_of, numbers_of
-from tacit.learn.metrics import measure_odds
-from tacit.learn.rows import state_far
 from tacit.learn.split.compress import Compression, make_codec
 from tacit.learn.split.cut import Flat, cut_shape
 from tacit.learn.split.defend import Defence

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.data.dataset import PUBLIC_SEED, Dataset
+from tacit.data.source import split as split_dataset
 from tacit.errors import DataError
-from tacit.learn.data import split as split_dataset
-from tacit.learn.dataset import PUBLIC_SEED, Dataset
 
 _USUAL_TEST_SHARE = 0.3
 

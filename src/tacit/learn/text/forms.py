@@ -7,9 +7,9 @@ such sample can show.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from tacit.data.metrics import proportion
 from tacit.dp.policy import Policy, Span
 from tacit.errors import ConfigError
-from tacit.learn.metrics import proportion
 from tacit.result import Metric, Sheet
 from tacit.ring import Prg
 

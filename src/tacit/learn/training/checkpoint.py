@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tacit.disk import make_durable, write_durable
 from tacit.errors import DataError, InputError
-from tacit.learn.arrays import open_arrays
+from tacit.files import open_arrays
 from tacit.ring import Prg
 from tacit.ring.prg import KEY_BYTES
 

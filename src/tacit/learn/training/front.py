@@ -10,8 +10,8 @@ from typing import Any, TypedDict, Unpack, final
 import torch
 from torch import Tensor, nn
 
+from tacit.data.memory import features_and_labels, mark_of, names_of, numbers_of, to_array
 from tacit.errors import ConfigError, DataError
-from tacit.given import features_and_labels, mark_of, names_of, numbers_of, to_array
 from tacit.learn.training.clipping import shorten_rows
 from tacit.learn.training.holdings import HOLDING
 from tacit.learn.training.loop import Trained

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from tacit.data.memory import mark_of
+from tacit.data.rows import Rows
 from tacit.errors import DataError
-from tacit.given import mark_of
-from tacit.learn.rows import Rows
 from tacit.learn.training.task import Holding
 from tacit.party import Fact, Session
 

@@ -7,14 +7,14 @@ from math import exp, isfinite
 import torch
 from torch import Tensor
 
-from tacit.learn.capping import note_of
-from tacit.learn.metrics import ACCURACY, measure_odds, proportion
+from tacit.data.metrics import ACCURACY, measure_odds, proportion
 from tacit.learn.training.loop import Trained
 from tacit.learn.training.privacy import PrivacyPlan
 from tacit.learn.training.saturation import describe
 from tacit.learn.training.task import TrainTask
 from tacit.learn.vertical import claims_of_matching, declare_matching
 from tacit.mpc import find_protocol, sum_forecasts
+from tacit.nn.capping import note_of
 from tacit.party import Session
 from tacit.result import Claim, Curve, Metric, PartyReport, Result
 

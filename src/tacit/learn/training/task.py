@@ -8,14 +8,14 @@ from typing import Literal, TypeVar
 import numpy as np
 from torch import Tensor
 
+from tacit.data.memory import check_names
 from tacit.errors import ConfigError
-from tacit.given import check_names
-from tacit.learn.capping import with_room
 from tacit.learn.training.optimise import Optimiser
 from tacit.learn.training.privacy import Privacy
 from tacit.learn.training.sampling import room_for
 from tacit.mpc import Roles, find_protocol
 from tacit.nn import Model
+from tacit.nn.capping import with_room
 
 P = TypeVar("P")
 Split = Literal["rows", "columns"]

@@ -1,13 +1,13 @@
 """Private matching of rows over a session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, Self, TypeVar
 
 import torch
 
 from tacit.crypto import Matcher
-from tacit.crypto.matching import POINT_BYTES, Report
+from tacit.crypto.matching import POINT_BYTES, Report, check_ids
 from tacit.errors import ConfigError, DataError, InputError, PartyError
-from tacit.learn.rows import none_in_common
 from tacit.party import Fact, Session
 from tacit.party.cost import Message, Round
 from tacit.result import Leak, LeakKind
@@ -197,3 +197,46 @@ def _seen(counts: Mapping[str, int], common: int) -> tuple[Leak, ...]:
         Leak(to=to, what=what, why=_WHY[kind], kind=kind, elements=elements)
         for to, what, kind, elements in shown
     )
+
+
+class Matchable(Protocol):
+    """Rows that can be matched by their ids."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Return an id for every row."""
+        ...
+
+    def take(self, chosen: Sequence[int]) -> Self:
+        """Keep some rows, in the order given."""
+        ...
+
+
+M = TypeVar("M", bound=Matchable)
+
+
+def align_in_the_clear(rows: Mapping[str, M]) -> dict[str, M]:
+    """Order the common rows alike, as a matching does, for who has them all on one machine.
+
+    Raises:
+        DataError: what a matching refuses: ids that are doubled, or none in common; names every
+            owner whose ids cannot be used.
+    """
+    wrong = []
+    for owner, one in rows.items():
+        try:
+            check_ids(one.ids)
+        except DataError as error:
+            wrong.append(f"{owner!r}: {error}")
+    if wrong:
+        raise DataError("; ".join(wrong))
+    common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
+    if not common:
+        raise DataError(none_in_common(rows))
+    places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
+    return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
+
+
+def none_in_common(owners: Iterable[str]) -> str:
+    """Say that a matching found nothing."""
+    return f"{', '.join(owners)} have no id in common; are the ids written alike?"

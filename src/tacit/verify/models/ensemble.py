@@ -20,8 +20,8 @@ from typing import Literal, Required, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from tacit.data.memory import numbers_of, to_array
 from tacit.errors import DataError
-from tacit.given import numbers_of, to_array
 from tacit.verify.kernels.arrays import Bools, Floats, Ints, Outputs, Reals
 from tacit.verify.kernels.layout.tables import Index, Objectives
 from tacit.verify.kernels.presolve.scores import sum_scores

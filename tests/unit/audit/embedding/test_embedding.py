@@ -31,8 +31,8 @@ from tacit.audit.embedding import (
     try_tokens,
 )
 from tacit.audit.memorisation import see_checkpoint
+from tacit.data import search_path
 from tacit.errors import ConfigError, DataError
-from tacit.learn import search_path
 from tacit.llm import Architecture, LanguageModel, logits, open_checkpoint, shapes
 
 VOCAB = 40

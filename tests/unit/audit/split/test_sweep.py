@@ -8,7 +8,7 @@ import pytest
 from fake_ray import FakeRay
 from tacit.audit.split import CutAudit, audit_whole
 from tacit.audit.split.sweep import Point, draw_sweep, sweep_here, sweep_on_ray, try_strength
-from tacit.learn import load_dataset
+from tacit.data import load_dataset
 from tacit.learn.split import Defence, Network, Pace, SplitTask
 from tacit.learn.split.local import make_bottom
 from tacit.learn.split.rows import divide_dataset

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from tacit.data import load_dataset, split_dataset
 from tacit.errors import ConfigError, DataError
-from tacit.learn import load_dataset, split_dataset
 from tacit.learn.federated import LocalTraining, PrivacySpec, fit
 from tacit.learn.federated.summary import warnings_about
 from tacit.result import Claim

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
+from tacit.data import Partition, divide, load_dataset, split_dataset
 from tacit.dp import epsilon
-from tacit.learn import load_dataset, split_dataset
 from tacit.learn.federated import (
     AdaptiveNoise,
     FederatedSpec,
@@ -18,7 +18,6 @@ from tacit.learn.federated import (
     run_rounds,
 )
 from tacit.learn.federated.relevance import find_shares
-from tacit.learn.partition import Partition, divide
 from tacit.ring import Prg
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from tacit.data import Partition, divide, load_dataset, measure_odds, split_dataset
 from tacit.errors import ConfigError
-from tacit.learn import load_dataset, split_dataset
 from tacit.learn.federated import (
     FederatedSpec,
     Learner,
@@ -21,8 +21,6 @@ from tacit.learn.federated import (
 )
 from tacit.learn.federated.contract import RunOver
 from tacit.learn.federated.summary import notes_of
-from tacit.learn.metrics import measure_odds
-from tacit.learn.partition import Partition, divide
 from tacit.ring import Prg
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from tacit.data import load_dataset, split_dataset
 from tacit.errors import ConfigError
-from tacit.learn import load_dataset, split_dataset
 from tacit.learn.federated import Learner, LocalTraining, build_model, build_stack
 from tacit.learn.federated.training import augment
 from tacit.ring import Prg

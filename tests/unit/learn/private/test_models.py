@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from tacit.data import load_dataset, split_dataset
+from tacit.data.dataset import NO_LABELS
 from tacit.errors import DataError
-from tacit.learn import load_dataset, split_dataset
-from tacit.learn.dataset import NO_LABELS
 from tacit.learn.private import (
     load_logistic,
     predict_plain,

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.data import clopper_pearson
 from tacit.dp import confirm, epsilon
 from tacit.errors import ConfigError, DataError
-from tacit.learn.metrics import clopper_pearson
 from tacit.learn.text.budget import Budget, BudgetSpentError
 from tacit.learn.text.vote import MARGIN, Ballot, count_votes, draw, shard_of
 from tacit.ring import Prg

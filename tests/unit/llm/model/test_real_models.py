@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tacit
-from tacit.learn import search_path
+from tacit.data import search_path
 from tacit.llm import Ask, Message, PlainBackend, Reply, logits, open_checkpoint, perplexity
 
 pytestmark = pytest.mark.data

@@ -9,7 +9,7 @@ import torch
 
 import tacit
 from private_llm import best, speak
-from tacit.learn import search_path
+from tacit.data import search_path
 from tacit.llm import Cache, next_logits, open_checkpoint, perplexity
 from tacit.llm.permuted import Conversation
 from tacit.llm.permuted.serving import Serving

@@ -6,7 +6,7 @@ import pytest
 
 import tacit
 from private_llm import MEETING
-from tacit.learn import search_path
+from tacit.data import search_path
 from tacit.llm import Cache, Sampling, next_logits, open_checkpoint
 from tacit.llm.sealed import (
     SealedClient,

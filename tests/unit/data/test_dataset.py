@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.data import Dataset
+from tacit.data import load_dataset as load
+from tacit.data import split_dataset as split
+from tacit.data.dataset import NO_LABELS, power_of_two_at_least
 from tacit.errors import ConfigError, DataError
-from tacit.learn.data import load
-from tacit.learn.dataset import NO_LABELS, Dataset, power_of_two_at_least, split
 
 
 def make(labels, *, published_test_rows=0):

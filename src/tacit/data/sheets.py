@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.dataset import Dataset
+from tacit.data.tables import read_npz
 from tacit.errors import DataError
-from tacit.learn.dataset import Dataset
-from tacit.learn.tables import read_npz
 
 _SCALE = 256.0
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import DataError
-from tacit.learn.features import HistogramsOfGradients
+from tacit.nn import HistogramsOfGradients
 
 
 def test_rows_have_norm_one_and_depend_on_their_own_picture_alone():

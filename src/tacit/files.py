@@ -1,4 +1,4 @@
-"""Files of arrays, read by one thread at a time."""
+"""Files that a job names, opened only if they end, and without running what they hold."""
 
 import threading
 from collections.abc import Iterator
@@ -9,10 +9,22 @@ from typing import IO
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
+from tacit.errors import DataError
+
 _ONE_READER = threading.Lock()
 """Parties may be threads of one process, and open their files at the same time. NumPy parses the
 head of every array with `ast`, whose parser in Python 3.11 counts its depth for all threads
 together: we have seen it fail with a SystemError when two of them read at once."""
+
+
+def refuse_endless(path: Path) -> None:
+    """Refuse what is there and no file: a pipe or a device need not end, and jobs may name any.
+
+    Raises:
+        DataError: it is a folder, a pipe or a device.
+    """
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: wanted a file, got a folder, a pipe or a device")
 
 
 @contextmanager

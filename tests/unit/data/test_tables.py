@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.data import load_csv, load_file, tables
 from tacit.errors import DataError
-from tacit.learn import load_csv, load_file, tables
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 PRIVATE = "123456789"

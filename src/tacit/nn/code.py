@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from tacit.errors import ConfigError, DataError
-from tacit.given import refuse_endless
-from tacit.nn import as_input, parse_layers
+from tacit.files import refuse_endless
+from tacit.nn.described import as_input, parse_layers
 from tacit.nn.tracing import TRACING, seeded
 
 MAKERS = ("make_model", "make")

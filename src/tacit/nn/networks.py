@@ -4,7 +4,6 @@ Their files are public and the same for everybody; a row depends on its own pict
 nothing else, so that it costs no ε.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from tacit.errors import DataError
-from tacit.given import refuse_endless
 
 Floats = npt.NDArray[np.float64]
 BATCH = 64
@@ -135,35 +133,6 @@ class TextNetwork:
         (hidden,) = self._session.run(None, given)
         kept = mask[:, :, None]
         return torch.from_numpy((hidden * kept).sum(1) / kept.sum(1))
-
-
-def read_texts(file: Path, *, label: str | None) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Read texts and classes of lines of JSON: "text", and "label" or a key of another name.
-
-    Raises:
-        DataError: a line is something else.
-    """
-    texts, classes = [], []
-    refuse_endless(file)
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {file}: {error}") from error
-    for number, line in enumerate(lines, start=1):
-        try:
-            found = json.loads(line)
-            text, one = found["text"], found[label or "label"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f'{file}:{number}: wanted {{"text": "…", "{label or "label"}": 0}}'
-            ) from error
-        if not isinstance(text, str) or not isinstance(one, int) or isinstance(one, bool):
-            raise DataError(f"{file}:{number}: wanted a text, and a class as a whole number from 0")
-        texts.append(text)
-        classes.append(one)
-    if not texts:
-        raise DataError(f"{file}: wanted lines of JSON, got none")
-    return texts, np.array(classes, dtype=np.int64)
 
 
 def _normal(rows: Tensor) -> Floats:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tacit.data.dataset import Dataset, Floats, power_of_two_at_least
+from tacit.data.sheets import Sheets
+from tacit.data.tables import read_npz, read_parquet
 from tacit.errors import DataError
-from tacit.learn.dataset import Dataset, Floats, power_of_two_at_least
-from tacit.learn.sheets import Sheets
-from tacit.learn.tables import read_npz, read_parquet
 
 UCI = "https://archive.ics.uci.edu/dataset"
 

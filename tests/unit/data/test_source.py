@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit.data import Dataset, known_names, search_path
+from tacit.data import load_dataset as load
+from tacit.data.catalogue import FILES
 from tacit.errors import DataError
-from tacit.learn import Dataset
-from tacit.learn.catalogue import FILES
-from tacit.learn.data import known_names, load, search_path
 
 BUILT_IN = {
     "breast-cancer": (569, 30, 2),

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,6 @@ Array = npt.NDArray[Any]
 """Of numbers, or of the names of classes."""
 LABELS = ("label", "labels")
 """What the column with classes is called in a data set that has columns."""
-
-
-def refuse_endless(path: Path) -> None:
-    """Refuse what is there and no file: a pipe or a device need not end, and jobs may name any.
-
-    Raises:
-        DataError: it is a folder, a pipe or a device.
-    """
-    if path.exists() and not path.is_file():
-        raise DataError(f"{path}: wanted a file, got a folder, a pipe or a device")
 
 
 def features_and_labels(given: object) -> tuple[Any, Any]:

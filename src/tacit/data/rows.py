@@ -2,18 +2,17 @@
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal, Protocol, Self, TypeVar
+from typing import Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.crypto.matching import check_ids
+from tacit.data.dataset import Dataset, Floats, scale_of
 from tacit.errors import DataError, RangeError
-from tacit.learn.dataset import Dataset, Floats, scale_of
 
 _LARGEST_ID = 1 << 53
 _MOST_NAMED = 5
@@ -202,49 +201,6 @@ def few_names(names: Collection[str], beside: Mapping[str, str] | None = None) -
     shown = [f"{name!r}{(beside or {}).get(name, '')}" for name in islice(names, _MOST_NAMED)]
     rest = len(names) - len(shown)
     return ", ".join([*shown, *([f"{rest} more"] if rest else [])])
-
-
-class Matchable(Protocol):
-    """Rows that can be matched by their ids."""
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Return an id for every row."""
-        ...
-
-    def take(self, chosen: Sequence[int]) -> Self:
-        """Keep some rows, in the order given."""
-        ...
-
-
-M = TypeVar("M", bound=Matchable)
-
-
-def align_in_the_clear(rows: Mapping[str, M]) -> dict[str, M]:
-    """Order the common rows alike, as a matching does, for who has them all on one machine.
-
-    Raises:
-        DataError: what a matching refuses: ids that are doubled, or none in common; names every
-            owner whose ids cannot be used.
-    """
-    wrong = []
-    for owner, one in rows.items():
-        try:
-            check_ids(one.ids)
-        except DataError as error:
-            wrong.append(f"{owner!r}: {error}")
-    if wrong:
-        raise DataError("; ".join(wrong))
-    common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
-    if not common:
-        raise DataError(none_in_common(rows))
-    places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
-    return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
-
-
-def none_in_common(owners: Iterable[str]) -> str:
-    """Say that a matching found nothing."""
-    return f"{', '.join(owners)} have no id in common; are the ids written alike?"
 
 
 def ids_in(dataset: Dataset, column: str | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tacit.learn.code import OwnModel, build_network
+from tacit.nn import OwnModel, build_network
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.learn.code import OwnModel
-from tacit.learn.networks import ImageNetwork
+from tacit.nn.code import OwnModel
+from tacit.nn.networks import ImageNetwork
 
 Floats = npt.NDArray[np.float64]
 _FAINT = 1e-3

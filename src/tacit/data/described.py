@@ -23,10 +23,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from tacit.data.dataset import NO_LABELS, Dataset, Floats
+from tacit.data.tables import MOST_CLASSES, read_parquet
 from tacit.errors import DataError
-from tacit.given import refuse_endless
-from tacit.learn.dataset import NO_LABELS, Dataset, Floats
-from tacit.learn.tables import MOST_CLASSES, read_parquet
+from tacit.files import refuse_endless
 
 _EPOCH = date(1970, 1, 1)
 _KEYS = ("file", "encoding", "database", "query", "columns", "missing")

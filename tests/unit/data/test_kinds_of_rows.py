@@ -8,10 +8,9 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 import tacit
+from tacit.data import Frame, Rows, names_of, numbers_of
 from tacit.errors import ConfigError, DataError
-from tacit.given import Frame, names_of, numbers_of
 from tacit.learn.federated.data import shard_rows
-from tacit.learn.rows import Rows
 from tacit.learn.training.holdings import exchange_holdings
 from tacit.party import Meeting, run_threads
 from tacit.ring import check_device

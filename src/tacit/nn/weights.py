@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
-from tacit.learn.arrays import open_arrays
+from tacit.files import open_arrays
 
 ENDINGS = (".safetensors", ".pt", ".pth", ".npz")
 _FLAT = ".f32"

@@ -3,7 +3,7 @@ import threading
 import numpy as np
 import pytest
 
-from tacit.learn.arrays import open_arrays
+from tacit.files import open_arrays
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tacit.data.dataset import NO_LABELS, Dataset, Floats, Labels
+from tacit.data.memory import as_numbers, columns_of, features_and_labels, to_array
 from tacit.errors import DataError
-from tacit.given import as_numbers, columns_of, features_and_labels, to_array
-from tacit.learn.arrays import open_arrays
-from tacit.learn.dataset import NO_LABELS, Dataset, Floats, Labels
+from tacit.files import open_arrays
 
 try:
     import pyarrow

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.data import Partition, divide
+from tacit.data.partition import PARTITIONS
 from tacit.errors import ConfigError, DataError
-from tacit.learn.partition import PARTITIONS, Partition, divide
 
 LABELS = np.repeat(np.arange(10), 60)
 

@@ -7,8 +7,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from tacit.errors import DataError
-from tacit.learn.weights import load_weights, read_facts, read_weights, to_safetensors
-from tacit.nn import import_module
+from tacit.nn import import_module, load_weights, read_facts, read_weights, to_safetensors
 
 
 def network():

@@ -8,8 +8,8 @@ import zipfile
 import numpy as np
 import pytest
 
+from tacit.data import described, load_file
 from tacit.errors import DataError
-from tacit.learn import described, load_file
 
 CSV = "age,ward,admitted,notes,outcome\n61,north,2020-01-01,x,well\n,south,1969-12-31,y,ill\n"
 ABOUT = """

@@ -5,14 +5,8 @@ import pytest
 from scipy.stats import ks_2samp
 from sklearn.metrics import f1_score, roc_auc_score
 
+from tacit.data import add_majority, clopper_pearson, measure_classes, measure_odds, put_beside
 from tacit.errors import DataError
-from tacit.learn.metrics import (
-    add_majority,
-    clopper_pearson,
-    measure_classes,
-    measure_odds,
-    put_beside,
-)
 
 
 def draw(rows, *, seed=0, shift=1.0, digits=2):

@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import tacit
+from tacit.data import features_and_labels, features_of, to_array
 from tacit.errors import DataError
-from tacit.given import features_and_labels, features_of, to_array
 from tacit.learners import Local, LogisticRegression
 
 COINS = np.random.default_rng(3)

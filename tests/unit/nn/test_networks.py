@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional
 
+from tacit.data import read_texts
 from tacit.errors import ConfigError, DataError
-from tacit.learn.features import cut_out
-from tacit.learn.networks import ImageNetwork, TextNetwork, read_texts
+from tacit.nn import ImageNetwork, TextNetwork
+from tacit.nn.features import cut_out
 
 WIDTHS = ((16, 1, 3, 1), (24, 2, 3, 6), (40, 2, 5, 6), (80, 3, 3, 6), (112, 3, 5, 6))
 WIDTHS += ((192, 4, 5, 6), (320, 1, 3, 6))

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
+from tacit.data import load_dataset as load
 from tacit.errors import DataError
-from tacit.learn.data import load
 
 LABELS = {"y_train": np.array([3, 1], np.uint8), "y_test": np.array([9], np.uint8)}
 

@@ -5,9 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tacit.errors import DataError
-from tacit.given import refuse_endless
-from tacit.learn.catalogue import (
+from tacit.data.catalogue import (
     BUILT_IN,
     FILES,
     Arrays,
@@ -16,10 +14,12 @@ from tacit.learn.catalogue import (
     load_built_in,
     load_table,
 )
-from tacit.learn.dataset import Dataset, Part, split
-from tacit.learn.described import load_described
-from tacit.learn.sheets import Sheets, load_sheets
-from tacit.learn.tables import load_csv, load_npz, load_parquet
+from tacit.data.dataset import Dataset, Part, split
+from tacit.data.described import load_described
+from tacit.data.sheets import Sheets, load_sheets
+from tacit.data.tables import load_csv, load_npz, load_parquet
+from tacit.errors import DataError
+from tacit.files import refuse_endless
 
 __all__ = [
     "Dataset",
@@ -62,7 +62,7 @@ def load_data(
 def load_file(path: Path, *, label: str | None, allows_missing: bool = False) -> Dataset:
     """Load a user's own data by the file's ending: ``.csv``, ``.npz``, ``.parquet`` or ``.toml``.
 
-    A TOML file describes a table of more than numbers; see `tacit.learn.described`.
+    A TOML file describes a table of more than numbers; see `tacit.data.described`.
 
     Args:
         path: the file.
