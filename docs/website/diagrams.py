@@ -185,20 +185,6 @@ SEALED_CHAT = Diagram(
     ),
 )
 
-FLOATING_CHAT = Diagram(
-    "Private chat, protocol floating: no guarantee",
-    (Party("user", "the text"), Party("owner", "all weights"), Party("dealer", "draws noise")),
-    (
-        Stage("Before the text is known"),
-        Sent("dealer", "owner", "noise instead of masks", is_before=True),
-        Stage("Every layer, as in permuted"),
-        Sent("owner", "user", "values in random order, covered by noise"),
-        Sees("user", "sees permuted values; averages show more"),
-        Sent("user", "owner", "answers, covered by noise"),
-        Sees("owner", "sees the text plus noise: each look is an estimate"),
-    ),
-)
-
 SECAGG = Diagram(
     "Secure aggregation: one round",
     (
@@ -346,7 +332,6 @@ def draw_all() -> dict[Path, str]:
     written = {
         "chat-permuted": PERMUTED_CHAT,
         "chat-sealed": SEALED_CHAT,
-        "chat-floating": FLOATING_CHAT,
         "secagg": SECAGG,
         "shuffle": SHUFFLE,
         "split": SPLIT,

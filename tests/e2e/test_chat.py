@@ -131,16 +131,6 @@ def test_a_sealed_chat_says_what_the_plain_one_says_and_shows_tokens_alone(tmp_p
 
 
 @pytest.mark.slow
-def test_a_chat_in_floating_point_shares_says_that_it_has_no_guarantee(tmp_path, model):
-    process = start(tmp_path, "chat", "--protocol", "floating", "--model", model, *ASK)
-    code, out, err = finish(process)
-    assert code == 0, err
-    assert out.split("\n")[0] == plain_answer(tmp_path, model)
-    assert "no guarantee" in err
-    assert "averages out" in learned_by(out.split("\n"))["owner"]
-
-
-@pytest.mark.slow
 def test_a_model_with_a_missing_tensor_is_refused_by_name_before_anyone_connects(tmp_path):
     broken = write_model(tmp_path / "broken")
     tensors = load_file(broken / "model.safetensors")

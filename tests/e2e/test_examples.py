@@ -184,7 +184,23 @@ def test_a_binary_network_answers_two_parties_alone_as_in_the_clear():
     assert float(printed["processor-ms-per-image"]) > 0
 
 
+def test_averages_of_float_valued_shares_give_the_text_and_the_weights():
+    printed = run("research/floating_masks.py")
+    off = {name: float(text.split()[2]) for name, text in printed.items() if "off by" in text}
+    assert off["product.1"] < off["product.100"] < 1e-10
+    assert int(printed["text.1"].split()[0]) < 8  # chance is 1 in 40
+    assert printed["text.10000"] == "32 of 32 words"
+    for looks in (1, 100, 10_000):  # equation 6-13: λ√2 / √n
+        error = float(printed[f"error.{looks}"].split()[0])
+        assert error == pytest.approx(100 * (2 / looks) ** 0.5, rel=0.05)
+    assert off["weights.1"] > 10 > 0.2 > off["weights.10000"]
+    assert int(printed["bits.told"].split()[0]) > 250
+    assert printed["bits.told"].endswith("0 wrong")
+    assert printed["grid.told"].startswith("0 of")
+
+
 def test_no_example_is_forgotten():
+    assert sorted(path.name for path in FOLDER.glob("research/*.py")) == ["floating_masks.py"]
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
         "audit_membership.py",
         "binary_network.py",

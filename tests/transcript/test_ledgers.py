@@ -32,7 +32,6 @@ BESIDE = {
     "learn/training/worker.py": "words drawn from common coins: who has others stops",
     "learn/vertical/exchange.py": "a public key, whose size is a fact",
     "llm/backend/announce.py": "the architecture, as a fact has said",
-    "llm/floating/parties.py": "weights under noise, which the ledger has",
     "llm/permuted/client.py": "a conversation and its passes, which the ledger has by tokens",
     "llm/permuted/conversation.py": "the end of a conversation, and a public key",
     "llm/permuted/dealer.py": "that a conversation begins",

@@ -104,13 +104,13 @@ def test_a_single_text_that_is_too_long_is_refused(run, model):
             "--precision is for the owner to choose: leave it out as user",
         ),
         (("--reveal", "scores"), "give --protocol sealed too"),
-        (("--noise", "50"), "--noise belongs to --protocol floating"),
+        (("--noise", "50"), "No such option"),
         (("--protocol", "open"), "'open' is not one of"),
         (("--plain", "--reveal", "scores"), "--plain needs no other party"),
         (("--quota", "9"), "--quota is for the owner to choose"),
         (("--repetition-penalty", "2"), "all parties start with --counts"),
         (("--protocol", "sealed", "--top-k", "5"), "--reveal scores"),
-        (("--protocol", "floating", "--repetition-penalty", "2"), "no repetition penalty"),
+        (("--protocol", "floating"), "'floating' is not one of 'permuted', 'sealed'"),
     ],
 )
 def test_what_cannot_work_is_said_with_exit_code_2(run, capsys, arguments, words):

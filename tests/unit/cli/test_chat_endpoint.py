@@ -18,7 +18,6 @@ from tacit.cli.commands.completion_request import read_request
 from tacit.cli.commands.endpoint import Endpoint
 from tacit.errors import ConfigError, InputError, LinkClosed
 from tacit.llm import Ask, Chat, Manner, Message, Sampling, Spent, Tokenizer, chat
-from tacit.llm.floating import talk as floating_module
 from tacit.llm.model import plain as plain_module
 from tacit.llm.permuted import client as permuted_module
 from tacit.llm.sealed import talk as sealed_module
@@ -304,13 +303,12 @@ def said_in(text):
 
 
 @pytest.mark.parametrize(
-    "protocol", ["plain", "permuted", "floating", pytest.param("sealed", marks=pytest.mark.slow)]
+    "protocol", ["plain", "permuted", pytest.param("sealed", marks=pytest.mark.slow)]
 )
 def test_a_real_model_reads_no_further_for_a_program_that_left(tmp_path, monkeypatch, protocol):
     """A prompt of 25 parts is left after the first; another program is answered as ever."""
     monkeypatch.setattr(plain_module, "PART", 8)
     monkeypatch.setattr(sealed_module, "CHUNK", 8)
-    monkeypatch.setattr(floating_module, "CHUNK", 8)
     monkeypatch.setattr(permuted_module, "Ahead", partial(permuted_module.Ahead, chunk=8))
     has_begun, has_left, parts = threading.Event(), threading.Event(), []
 

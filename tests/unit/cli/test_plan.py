@@ -44,7 +44,6 @@ from tacit.llm.sealed.forecast import foresee as foresee_chat
 from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads
 from unit.llm.backend.test_permuted import as_user
-from unit.llm.floating import test_floating
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 LAYERS = ["dense 4", "relu", "dense 10"]
@@ -361,20 +360,6 @@ def test_the_plan_of_a_permuted_chat_lists_what_its_answers_will_tell(counts, pl
     out = " ".join(plan_chat("permuted", "--rows", 8)[1].split())
     listed = {one for one in told if f": {one} (" in out}
     assert told - listed == {one for one in told if counts and "how often each was chosen" in one}
-
-
-def test_a_floating_chat_has_no_forecast_and_says_so(plan_chat):
-    code, out, _ = plan_chat("floating")
-    assert code == 0
-    assert "No forecast: the floating protocol" in out
-    out = " ".join(out.split())
-    model = make_model(LLAMA)
-    _, told, _ = test_floating.as_user(model, lambda client: test_floating.say(client, [1, 5], 2))
-    # The architecture is told before such a client sits down.
-    assert len(told) > 5
-    assert all(f": {leak.what} (" in out for leak in told)
-    assert "user, dealer: the architecture of the model" in out
-    assert "no guarantee" in out
 
 
 def test_a_model_belongs_to_chats_alone():

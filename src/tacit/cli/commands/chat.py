@@ -57,7 +57,6 @@ _SUITS = (
     "            million, on two cores.\n"
     "  permuted  The user may have the weights, and keeps its text: who cheats can\n"
     "            compute every weight. The fastest with a guarantee for the text.\n"
-    "  floating  Neither side has a guarantee: noise instead of masks. For trials.\n"
     "  --plain   The model and the text are in one place anyway.\n\n"
 )
 
@@ -130,8 +129,6 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Unpack[Asked]) -
     from tacit.llm.backend.chat import chat_as_user, chat_in_processes
 
     protocol.check(manner.sampling)
-    if protocol.warning is not None:
-        say(edge.err, protocol.warning, "bold")
     with Stages(edge) as note:
         found = find_model(path)
         if job is None:
@@ -287,7 +284,6 @@ def _protocol(jobs: Sequence[Path], role: "Role | None", chosen: Choices) -> "Ch
     return ChatProtocol(
         name=choose_protocol(chosen["name"], [load_chat(job).protocol for job in jobs], role),
         reveal=chosen["reveal"],
-        noise=chosen["noise"],
         counts=chosen["counts"],
         precision=chosen["precision"],
         device=chosen["device"],

@@ -19,7 +19,6 @@ class Choices(TypedDict):
     """What `PROTOCOL` gives."""
 
     name: "ProtocolName | None"
-    noise: float | None
     reveal: "Reveal"
     counts: bool
     precision: "PrecisionName | None"
@@ -98,16 +97,9 @@ PROTOCOL = (
     click.option(
         "--protocol",
         "name",
-        type=click.Choice(["permuted", "sealed", "floating"]),
+        type=click.Choice(["permuted", "sealed"]),
         help="Whom each suits is said below. The same at all parties.  [default: that of the job "
         "file; without one sealed with --as, permuted on one machine]",
-    ),
-    click.option(
-        "--noise",
-        type=float,
-        metavar="X",
-        help="With --protocol floating: how much larger noise is than what it covers. "
-        " [default: 100]",
     ),
     click.option(
         "--reveal",
@@ -136,7 +128,7 @@ PROTOCOL = (
         "--device",
         default="cpu",
         show_default=True,
-        help="With --protocol permuted or sealed: where this party computes: cpu, cuda or cuda:N.",
+        help="Where this party computes: cpu, cuda or cuda:N.",
     ),
     click.option(
         "--naming",
@@ -169,7 +161,7 @@ MATERIAL = click.option(
 
 
 NOTHING = {
-    **{"name": None, "noise": None, "reveal": "token", "counts": False, "precision": None},
+    **{"name": None, "reveal": "token", "counts": False, "precision": None},
     **{"device": "cpu", "naming": "transfer"},
 }
 """The options of `PROTOCOL` that were not given."""

@@ -7,10 +7,7 @@ from tacit.llm import ChatProtocol, LanguageModel, open_checkpoint
 from tacit.llm.backend.announce import ARCHITECTURE
 from tacit.llm.backend.chat_file import ROLES, ChatFile
 from tacit.llm.backend.protocol import choose_protocol
-from tacit.llm.floating.sizes import size_names, sizes_fact
-from tacit.llm.floating.talk import leaks_of_pass as floating_leaks
 from tacit.llm.model import store
-from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted import (
     Ahead,
     Batch,
@@ -33,8 +30,6 @@ from tacit.llm.sealed import (
     plan_passes,
 )
 from tacit.llm.sealed.forecast import foresee
-from tacit.llm.sealed.passes import CHUNK
-from tacit.party import merge
 from tacit.party.cost import cost_in_a_row
 from tacit.result import Cost, Leak
 
@@ -62,23 +57,16 @@ def forecast_chat(
     lines = [f"{checkpoint.name}; a prompt of {past} tokens, then one token after the other"]
     if job.protocol is None:
         lines.append("The file names no protocol; this is the plan of permuted.")
-    seen: tuple[Leak, ...] = ()
-    if protocol.name == "floating":
-        lines.append("No forecast: the floating protocol does not declare its messages.")
-        seen = _floating(checkpoint.architecture, past)
+    protocol.check_memory(checkpoint, store.free_memory_bytes(), "owner")
+    loaded = checkpoint.read()
+    if protocol.is_sealed:
+        found, seen = _sealed(loaded, past)
     else:
-        protocol.check_memory(checkpoint, store.free_memory_bytes(), "owner")
-        loaded = checkpoint.read()
-        if protocol.is_sealed:
-            found, seen = _sealed(loaded, past)
-            lines += found
-        else:
-            link = Link() if network is None else Link(rtt_ms=network[0], mbit_per_s=network[1])
-            found, seen = _permuted(job, protocol, loaded, past, link)
-            lines += found
+        link = Link() if network is None else Link(rtt_ms=network[0], mbit_per_s=network[1])
+        found, seen = _permuted(job, protocol, loaded, past, link)
     return Outlook(
         about=protocol.name,
-        lines=tuple(lines),
+        lines=(*lines, *found),
         leaks=(*ARCHITECTURE.leaks(Seats().owner, ROLES), *seen),
         claims=protocol.claims(checkpoint.architecture),
     )
@@ -138,19 +126,6 @@ def _sealed(model: LanguageModel, past: int) -> tuple[list[str], tuple[Leak, ...
         *ahead,
     ]
     return lines, foresee(vault, passes, plans)
-
-
-def _floating(a: Architecture, past: int) -> tuple[Leak, ...]:
-    seats = Seats()
-    passes = [
-        Pass(conversation=0, past=at, rows=min(CHUNK, past - at), prompt=0, is_scored=False)
-        for at in range(0, past, CHUNK)
-    ]
-    passes.append(Pass(conversation=0, past=past, rows=1, prompt=0, is_scored=True))
-    return (
-        *sizes_fact(size_names(a)).leaks(seats.owner, ROLES),
-        *merge(leak for step in passes for leak in floating_leaks(a, step, seats)),
-    )
 
 
 def _volume(cost: Cost) -> str:

@@ -18,7 +18,6 @@ from tacit.report.markup import Markup, concat, keep_lines, tag
 _PROTOCOLS: dict[ProtocolName, str] = {
     "sealed": "Slow; nothing is shown but the answer.",
     "permuted": "Fast; for models whose weights the user may have: one who cheats computes them.",
-    "floating": "Noise instead of masks: no guarantee.",
 }
 _PRECISIONS: tuple[PrecisionName, ...] = ("fitted", "wide", "compact", "brief")
 

@@ -68,8 +68,8 @@ def chat(
     Args:
         model: a folder, a GGUF file, or the name of a fetched model. Between hosts the user needs
             its description and tokenizer, no weights.
-        protocol: "permuted", "sealed" or "floating", or one with settings; "plain" for no privacy
-            at all. If nothing is said, that of the chat file; sealed where the owner is someone
+        protocol: "permuted" or "sealed", or one with settings; "plain" for no privacy at all. If
+            nothing is said, that of the chat file; sealed where the owner is someone
             else, permuted on this machine.
         parties: "threads" and "processes" start owner and dealer on this machine; the path of a
             chat file makes this process its user, and the two others are elsewhere.

@@ -19,7 +19,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 PrecisionName = Literal["fitted", "wide", "compact", "brief"]
 """How fine the numbers of a permuted chat are; the owner chooses, and tells the others."""
 
-ProtocolName = Literal["permuted", "sealed", "floating"]
+ProtocolName = Literal["permuted", "sealed"]
 """How a chat is kept private; sealed between parties, if nothing is said."""
 
 _LARGEST_BYTES = 1 << 20

@@ -12,7 +12,6 @@ from tacit.llm.backend.reconnecting import (
     Meet,
     ReconnectingBackend,
     SessionBackend,
-    enter_floating,
     enter_private,
     enter_sealed,
 )
@@ -128,8 +127,6 @@ def enter_by(
                 material=material,
                 on_empty=empty,
             )
-        case "floating":
-            return enter_floating(on_wait=waiting(note, "the others"), ratio=protocol.ratio)
         case "permuted":
             return enter_private(
                 on_wait=waiting(note, "the dealer"),

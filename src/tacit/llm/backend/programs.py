@@ -6,12 +6,6 @@ from typing import Literal, Protocol
 
 from tacit.llm.backend.announce import announce, hear
 from tacit.llm.backend.protocol import ChatProtocol
-from tacit.llm.floating import (
-    FloatingVault,
-    open_floating_vault,
-    serve_floating_dealer,
-    serve_floating_owner,
-)
 from tacit.llm.model.architecture import LanguageModel
 from tacit.llm.model.checkpoint import open_checkpoint
 from tacit.llm.model.freed import give_back_freed
@@ -85,12 +79,10 @@ def owner_program(
 
 def _open_vault(
     model: LanguageModel, protocol: ChatProtocol, precision: Precision | None
-) -> OwnerVault | SealedVault | FloatingVault:
+) -> OwnerVault | SealedVault:
     match protocol.name:
         case "sealed":
             return open_sealed_vault(model, reveal=protocol.reveal)
-        case "floating":
-            return open_floating_vault(model, ratio=protocol.ratio)
         case "permuted":
             return open_vault(
                 model,
@@ -106,7 +98,7 @@ class _Owner:
     """The owner's part, for one user."""
 
     protocol: ChatProtocol
-    vault: OwnerVault | SealedVault | FloatingVault
+    vault: OwnerVault | SealedVault
     is_dealt: bool = False
 
     def serve(self, session: Session) -> None:
@@ -117,11 +109,8 @@ class _Owner:
             serve_owner(session, vault)
         else:
             announce(session, vault.architecture)
-            if isinstance(vault, SealedVault):
-                serve = serve_dealt_owner if self.is_dealt else serve_sealed_owner
-                serve(session, vault, device=self.protocol.device)
-            else:
-                serve_floating_owner(session, vault)
+            serve = serve_dealt_owner if self.is_dealt else serve_sealed_owner
+            serve(session, vault, device=self.protocol.device)
         vault.forget()  # who leaves in good order does not come back to a conversation
 
     def sweep(self) -> None:
@@ -147,10 +136,6 @@ class _Dealer:
                     reveal=protocol.reveal,
                     device=protocol.device,
                     account=self.account,
-                )
-            case "floating":
-                serve_floating_dealer(
-                    session, architecture, ratio=protocol.ratio, account=self.account
                 )
             case "permuted":
                 serve_dealer(

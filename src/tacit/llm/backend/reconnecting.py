@@ -11,7 +11,6 @@ from tacit.llm.backend.dialogue import NOTHING, Backend, Spent
 from tacit.llm.backend.permuted import PermutedBackend, Wait
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.backend.stepwise import StepwiseBackend
-from tacit.llm.floating import FloatingClient, FloatingMemory
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.parts import Between, no_word
 from tacit.llm.permuted import Client, MaskedWeights, Memory, Naming, Network
@@ -98,18 +97,6 @@ def enter_sealed(
             on_empty=on_empty,
         )
         return StepwiseBackend(client, SealedMemory, on_wait=on_wait, memories=memories)
-
-    return enter
-
-
-def enter_floating(*, on_wait: Wait, ratio: float = 100.0) -> Enter:
-    """Speak through `tacit.llm.floating`; nothing is kept from one session for the next."""
-
-    def enter(
-        session: Session, architecture: Architecture, memories: tuple[FloatingMemory, ...]
-    ) -> StepwiseBackend[FloatingMemory]:
-        client = FloatingClient(session, architecture, ratio=ratio)
-        return StepwiseBackend(client, FloatingMemory, on_wait=on_wait)
 
     return enter
 

@@ -1,4 +1,4 @@
-"""A model that speaks pass by pass, through a sealed session or in floating-point shares."""
+"""A model that speaks pass by pass, through a sealed session."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -10,7 +10,6 @@ from private_llm import MEETING
 from tacit.errors import PartyError
 from tacit.llm import ChatProtocol, hear
 from tacit.llm.backend.programs import owner_program
-from tacit.llm.floating.parties import KEY, agree, draw_mask, hear_scales, matrices
 from tacit.llm.permuted import Account, Seats
 from tacit.llm.permuted.setup import agree_on, learn_precision, recv_key, take_weights
 from tacit.llm.permuted.weights import Weights, drawn_masks
@@ -93,21 +92,6 @@ def test_a_user_with_the_dealer_of_its_own_job_has_every_weight(model):
 def test_a_user_of_one_job_who_deals_for_another_has_no_weight(model):
     # A word of 64 bits is right by chance with 2^-64.
     assert recovered(model, (0, 1)) == 0.0
-
-
-def test_noise_over_weights_is_drawn_anew_for_every_job_too(model):
-    protocol, keys = ChatProtocol(name="floating"), []
-    for owner in programs(model, protocol):
-
-        def hold_key(session, a):
-            agree(session, a, protocol.ratio)
-            scales = hear_scales(session, SEATS, a, protocol.ratio)
-            key = recv_key(session, "owner", KEY)
-            name, shape = next(iter(matrices(a).items()))
-            keys.append(draw_mask(key, name, shape, scales))
-
-        set_up(owner, protocol, hold_key, lambda session, a: agree(session, a, protocol.ratio))
-    assert not torch.equal(*keys)
 
 
 def test_what_is_kept_for_one_user_is_not_found_by_another(model):

@@ -50,12 +50,11 @@ def test_three_that_chose_alike_begin():
     [
         {"name": "permuted"},
         {"name": "sealed", "reveal": "scores"},
-        {"name": "floating", "noise": 50.0},
     ],
 )
 def test_three_that_chose_otherwise_do_not(other):
     chosen = ChatProtocol(name="sealed")
-    with pytest.raises(DisagreementError, match="another --protocol, --reveal, --noise or"):
+    with pytest.raises(DisagreementError, match="another --protocol, --reveal or"):
         agreeing(chosen, ChatProtocol(**other), chosen)
 
 
@@ -93,7 +92,6 @@ def test_sealed_is_the_default_wherever_the_owner_is_someone_else():
         (ChatProtocol(name="sealed"), "how two scores of its choice compare"),
         (ChatProtocol(name="sealed", reveal="sample"), "drawn with the dealer's noise"),
         (ChatProtocol(name="sealed", reveal="scores"), "shown are all scores"),
-        (ChatProtocol(name="floating"), "no guarantee"),
     ],
 )
 def test_an_owner_is_told_what_it_promises_and_risks(protocol, words):
@@ -161,10 +159,8 @@ def test_an_owner_counts_the_tokens_of_its_user_before_it_computes_them(name):
 
 
 def test_options_survive_the_way_to_a_child():
-    protocol = ChatProtocol(name="floating", noise=64.0)
-    assert protocol.arguments("dealer")[:2] == ["--protocol", "floating"]
-    assert protocol.arguments("dealer")[-2:] == ["--noise", "64.0"]
-    assert protocol.ratio == 64.0
+    protocol = ChatProtocol(name="sealed", reveal="sample")
+    assert protocol.arguments("dealer") == ["--protocol", "sealed", "--reveal", "sample"]
 
 
 def test_the_owner_chooses_the_precision_by_option_or_else_by_its_files():
@@ -183,25 +179,15 @@ def test_only_the_owner_is_given_a_precision():
         ChatProtocol(name="sealed", precision="brief")
 
 
-def test_only_a_chat_without_any_guarantee_warns_before_it_begins():
-    assert ChatProtocol().warning is None
-    assert ChatProtocol(name="sealed").warning is None
-    assert "no guarantee" in ChatProtocol(name="floating").warning
-
-
 def test_settings_of_another_protocol_are_refused():
     with pytest.raises(ConfigError, match="--protocol sealed"):
         ChatProtocol(reveal="scores")
-    with pytest.raises(ConfigError, match="--protocol floating"):
-        ChatProtocol(name="sealed", noise=3.0)
     with pytest.raises(ConfigError, match="--protocol permuted"):
         ChatProtocol(name="sealed", counts=True)
     with pytest.raises(ConfigError, match="--protocol sealed"):
         ChatProtocol(reveal="sample")
-    with pytest.raises(ConfigError, match="--device belongs to --protocol permuted or sealed"):
-        ChatProtocol(name="floating", device="cuda")
     with pytest.raises(ConfigError, match="--naming belongs to --protocol permuted"):
-        ChatProtocol(name="floating", naming="bfv")
+        ChatProtocol(name="sealed", naming="bfv")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,9 @@ from tacit.errors import PartyError, TacitError
 from tacit.llm import PlainBackend, Sampling, announce, hear
 from tacit.llm.backend.reconnecting import (
     ReconnectingBackend,
-    enter_floating,
     enter_private,
     enter_sealed,
 )
-from tacit.llm.floating import open_floating_vault, serve_floating_dealer, serve_floating_owner
 from tacit.llm.permuted import open_vault, serve_dealer, serve_owner
 from tacit.llm.sealed import open_sealed_vault, serve_sealed_dealer, serve_sealed_owner
 from tacit.party import Meeting, Progress, session_over
@@ -35,12 +33,6 @@ KINDS = {
         partial(enter_private, counts=True),
     ),
     "sealed": (open_sealed_vault, serve_sealed_owner, serve_sealed_dealer, enter_sealed),
-    "floating": (
-        open_floating_vault,
-        serve_floating_owner,
-        serve_floating_dealer,
-        enter_floating,
-    ),
 }
 
 
@@ -131,9 +123,8 @@ def test_an_answer_goes_on_after_the_dealer_was_replaced(world, name):
     assert [error.party for error in here.breaks] == ["dealer"]
 
 
-@pytest.mark.parametrize("kind", ["sealed", "floating"])
-def test_other_protocols_go_on_after_the_dealer_was_replaced_too(world, kind):
-    here = world(make_model(LLAMA), kind)
+def test_a_sealed_chat_goes_on_after_the_dealer_was_replaced_too(world):
+    here = world(make_model(LLAMA), "sealed")
     backend, said = here.backend(), []
     for token in backend.speak([1, 2, 3], sampling=Sampling(), limit=4):
         said.append(token)

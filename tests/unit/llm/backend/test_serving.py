@@ -19,7 +19,6 @@ from tacit.llm import ChatProtocol, Sampling, hear
 from tacit.llm.backend import serving as the_module
 from tacit.llm.backend.chat_file import load_chat
 from tacit.llm.backend.serving import ChatSeat, serve_many
-from tacit.llm.floating import FloatingClient, FloatingMemory
 from tacit.llm.permuted import Ahead, Client, Conversation
 from tacit.llm.permuted.seats import BY_BFV, RUN
 from tacit.llm.sealed import SealedClient, SealedMemory
@@ -88,11 +87,9 @@ class Service:
     def ask(self, user, limit=4):
         """Ask as an honest user does, and leave in good order."""
         with self.session(user) as (session, architecture):
-            if self.protocol.name != "permuted":
-                is_sealed = self.protocol.is_sealed
-                client = (SealedClient if is_sealed else FloatingClient)(session, architecture)
-                memory = (SealedMemory if is_sealed else FloatingMemory)()
-                said = list(client.generate(memory, HONEST, Sampling(), limit=limit))
+            if self.protocol.is_sealed:
+                client = SealedClient(session, architecture)
+                said = list(client.generate(SealedMemory(), HONEST, Sampling(), limit=limit))
                 client.leave()
             else:
                 client = Client(session, architecture, counts=self.protocol.counts)
@@ -430,31 +427,26 @@ def gone_in_the_middle_of_a_pass(session, client):
             link.kill()
 
 
-@pytest.mark.parametrize("name", ["sealed", "floating"])
-def test_the_other_protocols_outlive_their_users_too(name, tmp_path, model, monkeypatch):
-    with serving(tmp_path, model, monkeypatch, name=name) as service:
+def test_a_sealed_service_outlives_its_users_too(tmp_path, model, monkeypatch):
+    with serving(tmp_path, model, monkeypatch, name="sealed") as service:
         answer = service.ask("alice", limit=1)
         for program in service.programs["owner"]:
-            if name == "sealed":
-                program.vault.allowance = replace(program.vault.allowance, keep_s=0.0)
+            program.vault.allowance = replace(program.vault.allowance, keep_s=0.0)
         for attack in (
             words_that_are_no_pass,
             a_pass_that_counts_on_nothing,
             gone_in_the_middle_of_a_pass,
         ):
             with suppress(PartyError), service.session("mallory") as (session, architecture):
-                attack(session, step_by_step(name, session, architecture))
+                attack(session, step_by_step(session, architecture))
         assert service.ask("alice", limit=1) == answer
         for role in ("owner", "dealer"):
             assert settled(lambda role=role: service.account(role, "mallory").used, 0) == 0
 
 
-def step_by_step(name, session, architecture):
-    """Begin as an honest user of a protocol does; returns what goes on talking."""
-    if name == "sealed":
-        client, memory = SealedClient(session, architecture), SealedMemory()
-    else:
-        client, memory = FloatingClient(session, architecture), FloatingMemory()
+def step_by_step(session, architecture):
+    """Begin as an honest user does; returns what goes on talking."""
+    client, memory = SealedClient(session, architecture), SealedMemory()
     return lambda: client.generate(memory, HONEST, Sampling(), limit=3)
 
 

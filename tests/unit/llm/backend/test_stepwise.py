@@ -8,13 +8,6 @@ from llm_models import ARCHITECTURES, LLAMA, make_model
 from private_llm import MEETING
 from tacit.llm import PlainBackend, Sampling, announce, hear
 from tacit.llm.backend.stepwise import StepwiseBackend
-from tacit.llm.floating import (
-    FloatingClient,
-    FloatingMemory,
-    open_floating_vault,
-    serve_floating_dealer,
-    serve_floating_owner,
-)
 from tacit.llm.sealed import (
     SealedClient,
     SealedMemory,
@@ -24,70 +17,51 @@ from tacit.llm.sealed import (
 )
 from tacit.party import run_threads
 
-KINDS = {
-    "sealed": (
-        open_sealed_vault,
-        serve_sealed_owner,
-        serve_sealed_dealer,
-        SealedClient,
-        SealedMemory,
-    ),
-    "floating": (
-        open_floating_vault,
-        serve_floating_owner,
-        serve_floating_dealer,
-        FloatingClient,
-        FloatingMemory,
-    ),
-}
 
-
-def as_user(kind, model, talk, waits=None):
+def as_user(model, talk, waits=None):
     """Run a function of a backend, with an owner and a dealer beside it."""
-    open_vault, own, deal, client, memory = KINDS[kind]
     waits = [] if waits is None else waits
 
     def owner(session):
         announce(session, model.architecture)
-        own(session, open_vault(model))
+        serve_sealed_owner(session, open_sealed_vault(model))
 
     def user(session):
-        mine = client(session, hear(session, "owner"))
-        backend = StepwiseBackend(mine, memory, on_wait=waits.append)
+        mine = SealedClient(session, hear(session, "owner"))
+        backend = StepwiseBackend(mine, SealedMemory, on_wait=waits.append)
         found = talk(backend)
         backend.close()
         return found
 
-    programs = {"owner": owner, "user": user, "dealer": lambda s: deal(s, hear(s, "owner"))}
-    return run_threads(programs, MEETING)["user"]
+    def dealer(session):
+        serve_sealed_dealer(session, hear(session, "owner"))
+
+    return run_threads({"owner": owner, "user": user, "dealer": dealer}, MEETING)["user"]
 
 
 def say(backend, prompt, limit):
     return list(backend.speak(prompt, sampling=Sampling(), limit=limit))
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [("sealed", "llama"), *(("floating", name) for name in ARCHITECTURES)]
-)
-def test_turn_after_turn_it_says_what_the_plain_backend_says(kind, name):
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_turn_after_turn_it_says_what_the_plain_backend_says(name):
     model = make_model(ARCHITECTURES[name])
 
     def talk(backend):
         first = say(backend, [1, 2, 3], 2)
         return [first, say(backend, [1, 2, 3, *first, 7], 1), say(backend, [9, 8], 1)]
 
-    assert as_user(kind, model, talk) == talk(PlainBackend(model))
+    assert as_user(model, talk) == talk(PlainBackend(model))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_was_read_is_not_read_again(kind):
+def test_what_was_read_is_not_read_again():
     def talk(backend):
         first = say(backend, list(range(1, 9)), 1)
         cold = backend.take_spent()
         say(backend, [*range(1, 9), *first], 1)
         return cold, backend.take_spent()
 
-    cold, warm = as_user(kind, make_model(LLAMA), talk)
+    cold, warm = as_user(make_model(LLAMA), talk)
     assert 0 < warm.payload_bytes < cold.payload_bytes
     assert {leak.to for leak in warm.leaks} == {"owner", "user", "dealer"}
 
@@ -117,6 +91,6 @@ def test_a_slow_token_is_waited_for_and_told_of():
         backend._client = Slow(backend._client, waits)
         return say(backend, [1, 2], 1)
 
-    assert as_user("floating", model, talk, waits) == say(PlainBackend(model), [1, 2], 1)
+    assert as_user(model, talk, waits) == say(PlainBackend(model), [1, 2], 1)
     assert waits
     assert min(waits) >= 1
