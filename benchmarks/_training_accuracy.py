@@ -58,7 +58,7 @@ class Case:
 def load_mnist(count: int) -> tuple[Tensor, Tensor]:
     """Load so many rows of MNIST, and one-hot labels."""
     dataset = load_dataset("mnist", data_folders())
-    rows = torch.from_numpy(dataset.scaled()[:count]).double()
+    rows = torch.from_numpy(dataset.features[:count]).double()
     labels = torch.from_numpy(dataset.labels[:count])
     return rows, torch.nn.functional.one_hot(labels, 10).double()
 

@@ -78,7 +78,7 @@ def load_rows(spec: Spec) -> tuple[Floats, Floats, Floats, Floats]:
         data = load_dataset(spec.data, search)
     except DataError as error:
         raise NotMeasured(str(error)) from error
-    rows = data.features.reshape(len(data.features), -1)
+    rows = data.unscaled().reshape(len(data), -1)
     labels = np.asarray(data.labels)
     order = np.random.default_rng(SEED).permutation(len(rows))
     if data.published_test_rows:

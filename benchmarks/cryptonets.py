@@ -45,7 +45,7 @@ class _Run:
 
     def __init__(self, rows: int) -> None:
         data = load_dataset("mnist", data_folders())
-        self.x = data.scaled()[-10_000:][:rows].reshape(rows, -1)
+        self.x = data.features[-10_000:][:rows].reshape(rows, -1)
         self.labels = data.labels[-10_000:][:rows]
         module = parse_layers(LAYERS, (1, 28, 28), seed=0)
         load_weights(module, WEIGHTS)

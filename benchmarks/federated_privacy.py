@@ -77,7 +77,7 @@ def load_rows(name: str) -> tuple[torch.Tensor, ...]:
     found = []
     for part in ("train", "test"):
         rows = split_dataset(data, part=part, seed=0)
-        found += [torch.tensor(rows.scaled(), dtype=torch.float32), torch.tensor(rows.labels)]
+        found += [torch.tensor(rows.features, dtype=torch.float32), torch.tensor(rows.labels)]
     return tuple(found)
 
 

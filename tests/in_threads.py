@@ -1,7 +1,7 @@
 """The job of the examples of private prediction, with every party a thread of this process."""
 
 from tacit.data import load_dataset, split_dataset
-from tacit.learn.private import PredictTask, predict, scaled_features, train_logistic
+from tacit.learn.private import PredictTask, predict, table_of, train_logistic
 from tacit.mpc import Roles
 from tacit.party import Meeting, run_threads
 
@@ -11,7 +11,7 @@ NAMES = ("hospital", "lab", "dealer")
 def predict_in_threads(*, protocol, reveal, frac_bits=20):
     """Return the answers that the hospital gets from the lab's model."""
     data = load_dataset("breast-cancer", ())
-    features = scaled_features(split_dataset(data, part="test", seed=0))
+    features = table_of(split_dataset(data, part="test", seed=0))
     weights = train_logistic(split_dataset(data, part="train", seed=0))
     task = PredictTask(
         data_owner="hospital",

@@ -27,6 +27,16 @@ def refuse_endless(path: Path) -> None:
         raise DataError(f"{path}: wanted a file, got a folder, a pipe or a device")
 
 
+def check_file(path: Path | None, key: str) -> None:
+    """Make sure, cheaply, that a file that a key of a job names is there.
+
+    Raises:
+        DataError: there is no such file.
+    """
+    if path is not None and not path.is_file():
+        raise DataError(f"{key}: no such file: {path} (looked for from {Path.cwd()})")
+
+
 @contextmanager
 def open_arrays(source: Path | IO[bytes]) -> Iterator[NpzFile]:
     """Open an npz file of plain arrays; other threads wait until it is closed.

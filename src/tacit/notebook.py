@@ -4,14 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from html import escape
 
-Rows = Iterable[Sequence[str]]
+Lines = Iterable[Sequence[str]]
 
 
 class Shown(ABC):
     """Something that prints as a title and rows of words, and shows no secret in them."""
 
     @abstractmethod
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         """Return the title and the rows."""
 
     def __repr__(self) -> str:
@@ -21,7 +21,7 @@ class Shown(ABC):
         return table(*self._shown())
 
 
-def table(title: str, rows: Rows) -> str:
+def table(title: str, rows: Lines) -> str:
     """Lay rows of text out under a title; the first cell of a row is its head."""
     lines = "".join(
         f"<tr><th style='text-align:left'>{escape(head)}</th>"
@@ -33,7 +33,7 @@ def table(title: str, rows: Rows) -> str:
     return f"<table>{caption}<tbody>{lines}</tbody></table>"
 
 
-def lines(title: str, rows: Rows) -> str:
+def lines(title: str, rows: Lines) -> str:
     """Lay the same out as text, in columns."""
     listed = [tuple(row) for row in rows]
     wide = max((len(row[0]) for row in listed), default=0)

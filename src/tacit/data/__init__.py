@@ -1,13 +1,13 @@
 """Where rows come from: known sets, files, queries, and what a program hands in."""
 
-from tacit.data.dataset import Dataset
-from tacit.data.dataset import split as split_dataset
+from tacit.data.catalogue import known_names, load_dataset, search_path
 from tacit.data.memory import (
     Frame,
     features_and_labels,
     features_of,
     names_of,
     numbers_of,
+    take_rows,
     to_array,
 )
 from tacit.data.metrics import (
@@ -19,17 +19,18 @@ from tacit.data.metrics import (
     put_beside,
 )
 from tacit.data.partition import Partition, divide
-from tacit.data.rows import Rows
-from tacit.data.source import known_names, load_data, load_file, search_path
-from tacit.data.source import load as load_dataset
+from tacit.data.partition import split as split_dataset
+from tacit.data.rows import Rows, state_far
+from tacit.data.source import Given, Source, load_file
 from tacit.data.tables import load_csv
 from tacit.data.texts import read_texts
 
 __all__ = [
-    "Dataset",
     "Frame",
+    "Given",
     "Partition",
     "Rows",
+    "Source",
     "add_majority",
     "clopper_pearson",
     "divide",
@@ -37,7 +38,6 @@ __all__ = [
     "features_of",
     "known_names",
     "load_csv",
-    "load_data",
     "load_dataset",
     "load_file",
     "measure_classes",
@@ -49,5 +49,7 @@ __all__ = [
     "read_texts",
     "search_path",
     "split_dataset",
+    "state_far",
+    "take_rows",
     "to_array",
 ]

@@ -1,5 +1,9 @@
 """The data sets that are known by name: where they come from and what is published about them."""
 
+import difflib
+import math
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -7,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tacit.data.dataset import Dataset, Floats, power_of_two_at_least
-from tacit.data.sheets import Sheets
+from tacit.data.rows import Floats, Rows, divided
+from tacit.data.sheets import SheetSet, load_sheets
 from tacit.data.tables import read_npz, read_parquet
 from tacit.errors import DataError
 
@@ -16,7 +20,7 @@ UCI = "https://archive.ics.uci.edu/dataset"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuiltIn:
+class BuiltInSet:
     """A set that comes with scikit-learn. ``maxima`` are from its description there."""
 
     load: str  # the function's name: scikit-learn is imported by those who read such a set
@@ -25,7 +29,7 @@ class BuiltIn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrays:
+class ArraySet:
     """An npz file with x_train, y_train, x_test and y_test; features between 0 and ``maximum``."""
 
     file: str
@@ -36,7 +40,7 @@ class Arrays:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TableSet:
     """A parquet file. ``numbers`` gives each numeric column the largest magnitude it holds.
 
     The maxima are those of the published file, which everyone can look up. Columns of text are
@@ -54,7 +58,7 @@ class Table:
 
 
 BUILT_IN = {
-    "breast-cancer": BuiltIn(
+    "breast-cancer": BuiltInSet(
         load="load_breast_cancer",
         maxima=(
             *(28.11, 39.28, 188.5, 2501.0, 0.163, 0.345, 0.427, 0.201, 0.304, 0.097),
@@ -63,24 +67,24 @@ BUILT_IN = {
         ),
         licence="CC BY 4.0 (UCI)",
     ),
-    "digits": BuiltIn(load="load_digits", maxima=(16.0,) * 64, licence="CC BY 4.0 (UCI)"),
-    "iris": BuiltIn(load="load_iris", maxima=(7.9, 4.4, 6.9, 2.5), licence="CC BY 4.0 (UCI)"),
-    "wine": BuiltIn(
+    "digits": BuiltInSet(load="load_digits", maxima=(16.0,) * 64, licence="CC BY 4.0 (UCI)"),
+    "iris": BuiltInSet(load="load_iris", maxima=(7.9, 4.4, 6.9, 2.5), licence="CC BY 4.0 (UCI)"),
+    "wine": BuiltInSet(
         load="load_wine",
         maxima=(14.8, 5.8, 3.23, 30.0, 162.0, 3.88, 5.08, 0.66, 3.58, 13.0, 1.71, 4.0, 1680.0),
         licence="CC BY 4.0 (UCI)",
     ),
 }
 
-FILES: dict[str, Arrays | Sheets | Table] = {
-    "mnist": Arrays(
+FILES: dict[str, ArraySet | SheetSet | TableSet] = {
+    "mnist": ArraySet(
         file="mnist/mnist.npz",
         maximum=255.0,
         label_names=tuple("0123456789"),
         licence="CC BY-SA 3.0, as usually cited",
         source="https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
     ),
-    "fashion-mnist": Arrays(
+    "fashion-mnist": ArraySet(
         file="fashion_mnist/fashion_mnist.npz",
         maximum=255.0,
         label_names=(
@@ -90,7 +94,7 @@ FILES: dict[str, Arrays | Sheets | Table] = {
         licence="MIT",
         source="https://github.com/zalandoresearch/fashion-mnist",
     ),
-    "cifar10": Sheets(
+    "cifar10": SheetSet(
         file="cifar10/cifar10.npz",
         labels="cifar10/labels.npz",
         sheets={"train": "cifar10_train_10000.webp", "test": "cifar10_test_2000.webp"},
@@ -102,14 +106,14 @@ FILES: dict[str, Arrays | Sheets | Table] = {
         licence="not stated",
         source="https://www.cs.toronto.edu/~kriz/cifar.html",
     ),
-    "a9a": Arrays(
+    "a9a": ArraySet(
         file="tabular/a9a.npz",
         maximum=1.0,
         label_names=("<=50K", ">50K"),
         licence="CC BY 4.0 (UCI Adult, which it is made from)",
         source="https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html",
     ),
-    "adult": Table(
+    "adult": TableSet(
         file="tabular/adult_train.parquet",
         label="income-per-year",
         classes=("<=50K", ">50K"),
@@ -129,7 +133,7 @@ FILES: dict[str, Arrays | Sheets | Table] = {
         licence="CC BY 4.0 (UCI)",
         source=f"{UCI}/2/adult",
     ),
-    "bank-marketing": Table(
+    "bank-marketing": TableSet(
         file="tabular/bank_marketing_additional.parquet",
         label="y",
         classes=("no", "yes"),
@@ -152,7 +156,7 @@ FILES: dict[str, Arrays | Sheets | Table] = {
         licence="CC BY 4.0 (UCI)",
         source=f"{UCI}/222/bank+marketing",
     ),
-    "breast-cancer-original": Table(
+    "breast-cancer-original": TableSet(
         file="tabular/breast_cancer_wisconsin_original.parquet",
         label="cls",
         classes=(2, 4),
@@ -167,7 +171,7 @@ FILES: dict[str, Arrays | Sheets | Table] = {
         licence="CC BY 4.0 (UCI)",
         source=f"{UCI}/15/breast+cancer+wisconsin+original",
     ),
-    "give-me-some-credit": Table(
+    "give-me-some-credit": TableSet(
         file="tabular/give_me_some_credit.parquet",
         label="SeriousDlqin2yrs",
         classes=(0, 1),
@@ -186,7 +190,7 @@ FILES: dict[str, Arrays | Sheets | Table] = {
         licence="Kaggle competition rules",
         source="https://www.kaggle.com/c/GiveMeSomeCredit (cs-training.csv)",
     ),
-    "pima-diabetes": Table(
+    "pima-diabetes": TableSet(
         file="tabular/pima_diabetes.parquet",
         label="Outcome",
         classes=(0, 1),
@@ -206,21 +210,83 @@ FILES: dict[str, Arrays | Sheets | Table] = {
 }
 
 
-def load_built_in(name: str, entry: BuiltIn) -> Dataset:
+def search_path(environment_value: str | None, start: Path, cache: Path) -> tuple[Path, ...]:
+    """List the folders in which data sets are looked for, in order.
+
+    Args:
+        environment_value: what $TACIT_DATA holds: a folder, or several as in $PATH.
+        start: where the search for a ``shared/data`` folder begins, going up.
+        cache: the user's cache folder, looked at last.
+    """
+    named = [Path(part) for part in (environment_value or "").split(os.pathsep) if part]
+    start = start.resolve()
+    shared = (above / "shared" / "data" for above in (start, *start.parents))
+    first = next((folder for folder in shared if folder.is_dir()), None)
+    return (*named, *([] if first is None else [first]), cache)
+
+
+def known_names() -> tuple[str, ...]:
+    """List the names that `load_dataset` knows."""
+    return tuple(sorted({*BUILT_IN, *FILES}))
+
+
+def load_dataset(name: str, search: Sequence[Path] = ()) -> Rows:
+    """Load a data set by name; underscores and hyphens mean the same.
+
+    Args:
+        name: one of `known_names()`.
+        search: the folders to look in, from `search_path`. Built-in sets need none.
+
+    Raises:
+        DataError: no such name, not found in any folder, or not the file that was published.
+    """
+    key = name.lower().replace("_", "-")
+    if key in BUILT_IN:
+        return load_built_in(key, BUILT_IN[key])
+    entry = FILES.get(key)
+    if entry is None:
+        close = difflib.get_close_matches(key, known_names(), n=3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else "."
+        raise DataError(f"no data set {name!r}{hint} Known are: {', '.join(known_names())}")
+    path = _find(key, entry, search)
+    if isinstance(entry, TableSet):
+        return load_table(key, entry, path)
+    if isinstance(entry, SheetSet):
+        return load_sheets(key, entry, path)
+    return load_arrays(key, entry, path)
+
+
+def _find(key: str, entry: ArraySet | SheetSet | TableSet, search: Sequence[Path]) -> Path:
+    base = Path(entry.file).name
+    names = [entry.file, base, *([entry.labels] if isinstance(entry, SheetSet) else [])]
+    for path in (folder / name for folder in search for name in names):
+        if path.is_file():
+            return path
+    searched = [str(folder) + ("" if folder.is_dir() else " (no such folder)") for folder in search]
+    raise DataError(
+        f"data set {key!r} not found; searched for {entry.file} or {base} in: "
+        f"{', '.join(searched) or 'no folder'}. Get it from {entry.source} (licence: "
+        f"{entry.licence}), and put it there as {base}, or name its folder in $TACIT_DATA"
+    )
+
+
+def load_built_in(name: str, entry: BuiltInSet) -> Rows:
     """Load a set that comes with scikit-learn."""
     bunch = getattr(import_module("sklearn.datasets"), entry.load)()
-    return Dataset(
+    maxima = np.array([power_of_two_at_least(maximum) for maximum in entry.maxima])
+    features, scale = divided(np.asarray(bunch.data, np.float64), maxima)
+    return Rows(
         name=name,
-        features=np.asarray(bunch.data, np.float64),
+        features=features,
         labels=np.asarray(bunch.target, np.int64),
-        feature_names=tuple(str(feature) for feature in bunch.feature_names),
-        label_names=tuple(str(label) for label in bunch.target_names),
-        scale=np.array([power_of_two_at_least(maximum) for maximum in entry.maxima]),
+        columns=tuple(str(feature) for feature in bunch.feature_names),
+        classes=tuple(str(label) for label in bunch.target_names),
+        scale=scale,
         licence=entry.licence,
     )
 
 
-def load_arrays(name: str, entry: Arrays, path: Path) -> Dataset:
+def load_arrays(name: str, entry: ArraySet, path: Path) -> Rows:
     """Load a set of arrays, the published test set last."""
     arrays = read_npz(path)
     missing = {"x_train", "y_train", "x_test", "y_test"} - arrays.keys()
@@ -229,21 +295,22 @@ def load_arrays(name: str, entry: Arrays, path: Path) -> Dataset:
     if not _is_published(arrays, entry):
         raise DataError(f"{path}: not the published file; get it from {entry.source}")
     pixels = np.concatenate([arrays["x_train"], arrays["x_test"]])
-    scale = np.full(pixels.shape[1:], power_of_two_at_least(entry.maximum))
-    is_table = pixels.ndim == 2
-    return Dataset(
+    scale = power_of_two_at_least(entry.maximum)
+    labels = np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64)
+    count = pixels.shape[1] if pixels.ndim == 2 else 0  # pictures have no columns
+    return Rows(
         name=name,
-        features=pixels.astype(np.float64),
-        labels=np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64),
-        feature_names=tuple(f"feature {i + 1}" for i in range(len(scale))) if is_table else (),
-        label_names=entry.label_names,
+        features=pixels / scale,
+        labels=labels,
+        columns=tuple(f"feature {i + 1}" for i in range(count)),
+        classes=entry.label_names,
         scale=scale,
         licence=entry.licence,
         published_test_rows=len(arrays["y_test"]),
     )
 
 
-def load_table(name: str, entry: Table, path: Path) -> Dataset:
+def load_table(name: str, entry: TableSet, path: Path) -> Rows:
     """Load a table: numbers as they are, texts and missing values as 0/1 features."""
     columns = read_parquet(path)
     missing = {entry.label, *entry.numbers, *entry.texts} - columns.keys()
@@ -259,19 +326,20 @@ def load_table(name: str, entry: Table, path: Path) -> Dataset:
         encoded = _encode_texts(column, columns[column])
         features |= encoded
         scale += [1.0] * len(encoded)
-    return Dataset(
+    scaled, divisors = divided(np.stack(list(features.values()), axis=1), np.array(scale))
+    return Rows(
         name=name,
-        features=np.stack(list(features.values()), axis=1),
+        features=scaled,
         labels=_encode_labels(path, entry, columns[entry.label]),
-        feature_names=tuple(features),
-        label_names=entry.label_names,
-        scale=np.array(scale),
+        columns=tuple(features),
+        classes=entry.label_names,
+        scale=divisors,
         licence=entry.licence,
         note="texts as one 0/1 feature per value; missing numbers as 0 with a 0/1 feature beside",
     )
 
 
-def _is_published(arrays: dict[str, np.ndarray[Any, Any]], entry: Arrays) -> bool:
+def _is_published(arrays: dict[str, np.ndarray[Any, Any]], entry: ArraySet) -> bool:
     """Tell whether shapes and values are such as were published; NaN is not."""
     if any(array.dtype.kind not in "biuf" or array.size == 0 for array in arrays.values()):
         return False
@@ -308,7 +376,7 @@ def _encode_texts(name: str, column: Any) -> dict[str, Floats]:
     }
 
 
-def _encode_labels(path: Path, entry: Table, column: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _encode_labels(path: Path, entry: TableSet, column: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
     index = {value: i for i, value in enumerate(entry.classes)}
     try:
         return np.array([index[value] for value in column.to_pylist()], np.int64)
@@ -316,3 +384,9 @@ def _encode_labels(path: Path, entry: Table, column: Any) -> np.ndarray[Any, np.
         raise DataError(
             f"{path}: column {entry.label!r} holds other labels than {entry.classes}"
         ) from error
+
+
+def power_of_two_at_least(bound: float) -> float:
+    """Return the smallest power of two that is not below a positive bound."""
+    mantissa, exponent = math.frexp(bound)  # the mantissa lies in [0.5, 1)
+    return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from tacit.data.dataset import NO_LABELS, Dataset, Floats
+from tacit.data.rows import Floats, Rows
 from tacit.data.tables import MOST_CLASSES, read_parquet
 from tacit.errors import DataError
 from tacit.files import refuse_endless
@@ -47,7 +47,8 @@ _log = logging.getLogger(__name__)
 _EXAMPLE = 'for instance: ward = ["north", "south"], admitted = "date", notes = "skip"'
 
 Cells = Sequence[Any]  # whatever a file, a column of Parquet or a database gives
-Table = Mapping[str, Cells]
+Columns = Mapping[str, Cells]
+"""Of a table, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ class Description:
     missing: Mapping[str, float] = field(default_factory=dict)
 
 
-def load_described(path: Path, *, label: str | None) -> Dataset:
+def load_described(path: Path, *, label: str | None) -> Rows:
     """Load the table that a description names.
 
     Raises:
@@ -78,21 +79,20 @@ def load_described(path: Path, *, label: str | None) -> Dataset:
         raise DataError(f"{path}: no column {unknown[0]!r} in the table; found {', '.join(names)}")
     if label is not None and label not in table:
         raise DataError(f"{path}: no column {label!r} for the labels; found {', '.join(names)}")
-    found = (NO_LABELS, ()) if label is None else _labels(about, label, table[label])
-    labels, label_names = found
+    found = (None, ()) if label is None else _labels(about, label, table[label])
+    labels, classes = found
     features: dict[str, Floats] = {}
     for name in names:
         if name != label:
             features.update(_features(about, name, table[name]))
     if not features or not len(next(iter(features.values()))):
         raise DataError(f"{path}: wanted at least one row and one column of features")
-    return Dataset(
+    return Rows(
         name=path.stem,
         features=np.stack(list(features.values()), axis=1),
-        labels=labels,
-        feature_names=tuple(features),
-        label_names=label_names,
-        scale=np.ones(len(features)),
+        labels=None if labels is None else labels,
+        columns=tuple(features),
+        classes=classes,
     )
 
 
@@ -149,7 +149,7 @@ def _read_description(path: Path) -> Description:
     )
 
 
-def _read_table(about: Description) -> Table:
+def _read_table(about: Description) -> Columns:
     if about.query is not None:
         return _run_query(about)
     assert about.file is not None  # noqa: S101 - one of the two is there
@@ -204,7 +204,7 @@ def _only_table(file: Path, packed: IO[bytes]) -> Iterator[IO[bytes]]:
             yield table
 
 
-def _parse(file: Path, text: str) -> Table:
+def _parse(file: Path, text: str) -> Columns:
     head = text.partition("\n")[0]
     delimiter = max(",;\t", key=head.count)
     reader = csv.reader(io.StringIO(text), strict=True, delimiter=delimiter)
@@ -221,7 +221,7 @@ def _parse(file: Path, text: str) -> Table:
     return {name: [row[at].strip() for _, row in rows] for at, name in enumerate(names)}
 
 
-def _run_query(about: Description) -> Table:
+def _run_query(about: Description) -> Columns:
     try:
         import duckdb
     except ModuleNotFoundError as error:

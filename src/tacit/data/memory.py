@@ -9,15 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tacit.data.rows import Rows
+from tacit.data.tables import check_finite, check_labels, from_columns, named_rows
 from tacit.errors import DataError
 
 Array = npt.NDArray[Any]
 """Of numbers, or of the names of classes."""
+Handed = Any
+"""Rows that a program hands in: an array, a tensor, lists, a data frame, columns by name, a data
+set of torch or Hugging Face, or a pair of features and labels. No library is needed, hence Any."""
+_MEMORY = Path("the rows given")
 LABELS = ("label", "labels")
 """What the column with classes is called in a data set that has columns."""
 
@@ -69,6 +76,44 @@ def to_array(values: Any) -> Array:
     if isinstance(values, Sequence) and len(values) and hasattr(values[0], "detach"):
         return _stack(values)
     return np.asarray(values)
+
+
+def take_rows(x: Handed, y: Handed = None, *, label: str | None = None) -> Rows:
+    """Take rows that are in memory, as the loaders take those of a file.
+
+    Args:
+        x: rows of features, or a torch or Hugging Face data set; None for someone who has labels
+            alone.
+        y: the class of each row, whole numbers from 0; None if there are none, or if they are the
+            column ``label`` of a data frame.
+        label: the name of that column.
+
+    Raises:
+        DataError: anything that `load_csv` refuses.
+    """
+    labels = None
+    if y is None and not isinstance(x, tuple | Mapping) and not hasattr(x, "columns"):
+        x, y = features_and_labels(x)
+    if y is not None:
+        labels = check_labels(_MEMORY, to_array(y), label or "y", None)
+    if x is None:
+        return named_rows(_MEMORY, np.zeros((0 if labels is None else len(labels), 0)), labels, ())
+    names = list(columns_of(x))
+    values = to_array(
+        np.stack([to_array(one) for one in x.values()], 1) if isinstance(x, Mapping) else x
+    )
+    if values.ndim < 2 or not len(values):
+        raise DataError(
+            f"wanted rows of numbers in 2 dimensions or more, not empty, got {values.dtype} of "
+            f"shape {values.shape}"
+        )
+    values = as_numbers(values, whose="rows in memory")
+    if y is None and label in names:
+        return from_columns(_MEMORY, names, values, label, None)
+    check_finite(_MEMORY, values, names or None, None)
+    if values.ndim == 2 and not names:
+        names = [f"feature {i}" for i in range(values.shape[1])]
+    return named_rows(_MEMORY, values, labels, tuple(names))
 
 
 def numbers_of(given: object, *, whose: str = "the input") -> npt.NDArray[np.float64]:

@@ -1,65 +1,102 @@
-"""One owner's rows: cut to its part, scaled, and checked before anything of them is sent."""
+"""Rows: features, with labels, ids and names where they have some, and what is asked of them."""
 
 import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import ArrayLike, NDArray
 
-from tacit.data.dataset import Dataset, Floats, scale_of
 from tacit.errors import DataError, RangeError
 
-_LARGEST_ID = 1 << 53
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Numbers = NDArray[Any]
+"""Classes as whole numbers, numbers to be learned, or one row of either for each row."""
 _MOST_NAMED = 5
 FAR = 10.0
 """The root mean square of a column above which it is in a unit of its own: years, money."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """Which part of a data set an owner brings, and in which form.
-
-    Attributes:
-        id: a column with numbers that rows are matched by; it is no feature.
-        rows, columns: a stretch, from the first to before the second.
-        scale: what to divide the columns by.
-        shape: of a row; flat if not given.
-        is_public: whether the rows are of a known set, whose columns are nobody's own.
-    """
-
-    id: str | None = None
-    rows: Sequence[int] | None = None
-    columns: Sequence[int] | None = None
-    scale: tuple[float, ...] | None = None
-    shape: tuple[int, ...] | None = None
-    is_public: bool = False
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """One owner's rows: features, labels if it has them, and ids to match rows by.
+    """Rows of features, with or without labels.
 
-    ``columns`` names the features of an owner's own file; empty for public sets. ``scale`` is
-    what the features were divided by: one number, or one each.
+    Attributes:
+        features: (rows, columns), or pictures; divided by ``scale``. Without columns for somebody
+            who has labels alone.
+        labels: the class of each row as an index into ``classes``, or numbers to be learned; None
+            if the rows are not labelled.
+        ids: of the rows, to match them by; empty if nothing is matched.
+        columns: the names of the features; empty for pictures, and for an owner's part of a known
+            set, whose columns are nobody's own.
+        classes: the names of the classes; empty without labels.
+        scale: what features were divided by, one number or one for each. Of a known set these are
+            public powers of two that bring features to [-1, 1]: they rest on what is published
+            about the data, never on a party's own rows.
+        name: how the rows were asked for.
+        licence: what the carrier of the data states.
+        note: what was done to the data on loading.
+        published_test_rows: how many of the last rows are the published test set; 0 if there is
+            none.
     """
 
-    features: Tensor
-    labels: Tensor | None
-    ids: tuple[str, ...]
+    features: Floats
+    labels: Numbers | None = None
+    ids: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
     scale: float | tuple[float, ...] = 1.0
+    name: str = ""
+    licence: str = "not stated"
+    note: str = ""
+    published_test_rows: int = 0
 
-    def take(self, chosen: Sequence[int]) -> Self:
+    def __post_init__(self) -> None:
+        if self.labels is not None and len(self.labels) != len(self.features):
+            raise DataError(
+                f"data set {self.name!r}: wanted one label per row, {len(self.features)}, "
+                f"got {self.labels.shape}"
+            )
+
+    def __repr__(self) -> str:
+        labels = "no labels" if self.labels is None else f"{len(self.classes)} classes"
+        return f"Rows({self.name!r}, features of shape {self.features.shape}, {labels})"
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def take(self, chosen: Sequence[int] | slice | NDArray[Any]) -> Self:
         """Keep some rows, in the order given."""
-        at = torch.tensor(list(chosen), dtype=torch.int64)
-        labels = None if self.labels is None else self.labels[at]
-        ids = tuple(self.ids[one] for one in chosen)
-        return replace(self, features=self.features[at], labels=labels, ids=ids)
+        at = np.arange(len(self))[chosen if isinstance(chosen, slice) else np.asarray(chosen, int)]
+        return replace(
+            self,
+            features=self.features[at],
+            labels=None if self.labels is None else self.labels[at],
+            ids=tuple(self.ids[one] for one in at) if self.ids else (),
+            published_test_rows=0,
+        )
+
+    def without(self, *columns: str | None) -> Self:
+        """Leave columns out by name."""
+        kept = [at for at, name in enumerate(self.columns) if name not in columns]
+        if len(kept) == len(self.columns):
+            return self
+        return replace(
+            self,
+            features=self.features[:, kept],
+            columns=tuple(self.columns[at] for at in kept),
+            scale=_some(self.scale, kept),
+        )
+
+    def unscaled(self) -> Floats:
+        """Return features as they lie; exact where they were divided by powers of two."""
+        each = np.broadcast_to(self.scale, (math.prod(self.features.shape[1:]),))
+        found: Floats = self.features * each.reshape(self.features.shape[1:])
+        return found
 
     def check_columns(self, owner: str) -> None:
         """Refuse columns of an owner's own that say nothing about its rows.
@@ -69,8 +106,8 @@ class Rows:
         Raises:
             DataError: a column has one value only.
         """
-        flat = self.features.flatten(1)
-        is_constant = (flat.amax(dim=0) == flat.amin(dim=0)).tolist()
+        flat = self.features.reshape(len(self), -1)
+        is_constant = (flat.max(axis=0) == flat.min(axis=0)).tolist()
         named = [name for name, is_one in zip(self.columns, is_constant, strict=False) if is_one]
         if named:
             raise DataError(
@@ -80,50 +117,52 @@ class Rows:
 
     def digest(self) -> bytes:
         """Hash what is in the rows."""
-        content = hashlib.sha256(self.features.numpy().tobytes())
+        content = hashlib.sha256(self.features.tobytes())
         if self.labels is not None:
-            content.update(self.labels.numpy().tobytes())
+            content.update(self.labels.tobytes())
         return content.digest()
 
 
-def cut_rows(dataset: Dataset, cut: Cut, *, owner: str) -> Rows:
-    """Take an owner's part of a data set; labels are classes, if there are any.
+def divided(features: Floats, divisors: Floats) -> tuple[Floats, float | tuple[float, ...]]:
+    """Divide features by divisors shaped like one row; return both as `Rows` holds them.
 
     Raises:
-        DataError: it holds NaN, goes beyond what there is, or nothing is left of it.
+        DataError: there are not as many divisors as features of a row.
     """
-    key = f"data.owners.{owner}"
-    features, labels, ids = dataset.scaled(), dataset.labels, ids_in(dataset, cut.id)
-    names = tuple(name for name in dataset.feature_names if name != cut.id)
-    if cut.id is not None:
-        features = features[:, [dataset.feature_names.index(name) for name in names]]
-    rows = stretch(cut.rows, len(features), f"{key}.rows")
-    features, labels, ids = features[rows], labels[rows], ids[rows]
-    if cut.shape is not None:
-        features = shaped(features, cut.shape, "data.shape")
-    elif features.ndim > 2:
-        features = features.reshape(len(features), -1)
-    if cut.columns is not None:
-        columns = stretch(cut.columns, features.shape[1], f"{key}.columns")
-        features, names = features[:, columns], names[columns]
-    features = _rescaled(features, cut.scale, key)
-    if not len(features):
-        raise DataError(f"{key}: no rows are left")
-    if not np.isfinite(features).all():
-        raise DataError(f"the data of {owner!r} holds NaN or infinite values; clean it first")
-    known = torch.from_numpy(np.ascontiguousarray(labels)) if dataset.is_labelled else None
-    return Rows(
-        features=torch.from_numpy(np.ascontiguousarray(features)),
-        labels=known,
-        ids=ids,
-        columns=() if cut.is_public else names,
-        scale=scale_of(dataset) if cut.scale is None else cut.scale,
-    )
+    if divisors.shape != features.shape[1:]:
+        raise DataError(
+            f"wanted one divisor per feature, {features.shape[1:]}, got {divisors.shape}"
+        )
+    each = tuple(float(one) for one in divisors.ravel())
+    return features / divisors, each[0] if len(set(each)) == 1 else each
+
+
+def rescaled(rows: Rows, scale: tuple[float, ...], *, key: str, what: str = "") -> Rows:
+    """Divide the columns by what their owner, or all parties, say.
+
+    Args:
+        rows: in their own units.
+        scale: a divisor for each column.
+        key: where the divisors stand, in errors.
+        what: which rows errors speak of.
+
+    Raises:
+        DataError: there are not as many divisors as columns.
+    """
+    shape = rows.features.shape[1:]
+    if shape != (len(scale),):
+        raise DataError(f"{key} has {len(scale)} divisors, the rows{what} are of shape {shape}")
+    features = rows.features / np.array(scale)
+    return replace(rows, features=features, scale=scale)
+
+
+def _some(scale: float | tuple[float, ...], kept: Sequence[int]) -> float | tuple[float, ...]:
+    return scale if isinstance(scale, float) else tuple(scale[at] for at in kept)
 
 
 def prepare_labels(
     rows: Rows, owner: str, *, classes: int, loss: Literal["softmax", "logistic"]
-) -> Tensor:
+) -> Floats:
     """Return labels as a training wants them: one-hot, or a column of zeros and ones.
 
     Raises:
@@ -140,8 +179,9 @@ def prepare_labels(
             f"{classes} classes"
         )
     if loss == "logistic":
-        return rows.labels.double().reshape(-1, 1)
-    return torch.nn.functional.one_hot(rows.labels, classes).double()
+        return rows.labels.astype(np.float64).reshape(-1, 1)
+    hot: Floats = np.eye(classes)[rows.labels]
+    return hot
 
 
 def check_features(rows: Rows, owner: str, *, may_be_none: bool) -> None:
@@ -150,11 +190,11 @@ def check_features(rows: Rows, owner: str, *, may_be_none: bool) -> None:
     Raises:
         DataError: there is no column, or all are constant.
     """
-    if not rows.features.numel():
+    if not rows.features.size:
         if not may_be_none:
             raise DataError(f"data.owners.{owner}: no columns are left")
-    elif rows.features.dim() == 2 and len(rows.features) > 1:
-        is_constant = rows.features.amax(dim=0) == rows.features.amin(dim=0)
+    elif rows.features.ndim == 2 and len(rows.features) > 1:
+        is_constant = rows.features.max(axis=0) == rows.features.min(axis=0)
         if bool(is_constant.all()):
             raise DataError(f"all columns of {owner!r} are constant: nothing to learn from")
 
@@ -165,7 +205,7 @@ def check_bound(rows: Rows, owner: str, bound: float) -> None:
     Raises:
         RangeError: names the columns, where they have names, and no value.
     """
-    beyond = (rows.features.abs() > bound).any(dim=0).flatten()
+    beyond = (np.abs(rows.features) > bound).any(axis=0).ravel()
     if not bool(beyond.any()):
         return
     named = [name for name, is_one in zip(rows.columns, beyond.tolist(), strict=False) if is_one]
@@ -176,14 +216,15 @@ def check_bound(rows: Rows, owner: str, bound: float) -> None:
     )
 
 
-def state_far(features: Tensor, names: Sequence[str]) -> str:
+def state_far(features: ArrayLike, names: Sequence[str]) -> str:
     """Say which columns are far from the values of about 1 that a network begins with, or nothing.
 
     There are sizes in it: it is for who has these rows, and for nobody else.
     """
-    if features.dim() != 2 or not len(features) or not features.is_floating_point():
+    x = np.asarray(features)
+    if x.ndim != 2 or not len(x) or x.dtype.kind != "f":
         return ""  # pictures, or ids of tokens
-    sizes = features.double().square().mean(0).sqrt().tolist()
+    sizes = np.sqrt(np.square(x, dtype=np.float64).mean(axis=0)).tolist()
     known = names or [f"column {at}" for at in range(1, len(sizes) + 1)]
     far = {
         name: f" (about {size:.1g})" for name, size in zip(known, sizes, strict=False) if size > FAR
@@ -201,70 +242,3 @@ def few_names(names: Collection[str], beside: Mapping[str, str] | None = None) -
     shown = [f"{name!r}{(beside or {}).get(name, '')}" for name in islice(names, _MOST_NAMED)]
     rest = len(names) - len(shown)
     return ", ".join([*shown, *([f"{rest} more"] if rest else [])])
-
-
-def ids_in(dataset: Dataset, column: str | None) -> tuple[str, ...]:
-    """Return the ids of all rows: a column of the file, or the position in a public set.
-
-    Raises:
-        DataError: there is no such column, or ids in it are no whole numbers, or too large to be
-            exact.
-    """
-    if column is None:
-        return tuple(str(row) for row in range(len(dataset.features)))
-    if column not in dataset.feature_names:
-        raise DataError(
-            f"{dataset.name} has no column {column!r} to match rows by; it has "
-            f"{', '.join(dataset.feature_names) or 'pictures'}"
-        )
-    values = dataset.features[:, dataset.feature_names.index(column)]
-    if not (np.abs(values) < _LARGEST_ID).all():  # also of none, and of NaN
-        raise DataError(
-            f"{dataset.name}: wanted ids below {_LARGEST_ID}: larger ones are not exact"
-        )
-    if not (values == np.floor(values)).all():
-        row = int(np.argmin(values == np.floor(values))) + 1
-        raise DataError(
-            f"{dataset.name}: wanted whole numbers as ids in column {column!r}, row {row} has a "
-            "fraction"
-        )
-    return tuple(f"{value:.17g}" for value in values)
-
-
-def stretch(pair: Sequence[int] | None, count: int, key: str) -> slice:
-    """Return the part of rows or columns that a job names; all of them if it names none.
-
-    Raises:
-        DataError: it goes beyond what there is.
-    """
-    first, end = pair or (0, count)
-    if end > count:
-        raise DataError(
-            f"{key}: wanted at most [{first}, {count}], as there are {count}, got {end}"
-        )
-    return slice(first, end)
-
-
-def shaped(rows: Floats, shape: Sequence[int], key: str) -> Floats:
-    """Give every row the shape that a key of the job wants.
-
-    Raises:
-        DataError: the rows have another number of values.
-    """
-    wanted, got = math.prod(shape), math.prod(rows.shape[1:])
-    if got != wanted:
-        raise DataError(f"{key}: wanted rows of {wanted} values, shape {list(shape)}, got {got}")
-    return rows.reshape(len(rows), *shape)
-
-
-def _rescaled(features: Floats, scale: tuple[float, ...] | None, key: str) -> Floats:
-    """Divide the columns by what their owner says."""
-    if scale is None:
-        return features
-    if features.shape[1:] != (len(scale),):
-        raise DataError(
-            f"{key}.scale has {len(scale)} divisors, the rows without id and label are of shape "
-            f"{features.shape[1:]}"
-        )
-    scaled: Floats = features / np.array(scale)
-    return scaled

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.dataset import Dataset
+from tacit.data.rows import Rows
 from tacit.data.tables import read_npz
 from tacit.errors import DataError
 
@@ -16,7 +16,7 @@ _SCALE = 256.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sheets:
+class SheetSet:
     """Small square colour pictures, in one of two forms.
 
     Attributes:
@@ -38,7 +38,7 @@ class Sheets:
     source: str
 
 
-def load_sheets(name: str, entry: Sheets, path: Path) -> Dataset:
+def load_sheets(name: str, entry: SheetSet, path: Path) -> Rows:
     """Load pictures as (channels, height, width), the published test rows last.
 
     Raises:
@@ -58,13 +58,12 @@ def load_sheets(name: str, entry: Sheets, path: Path) -> Dataset:
     labels = np.concatenate([arrays["y_train"], arrays["y_test"]]).astype(np.int64).reshape(-1)
     if not np.isin(labels, np.arange(len(entry.label_names))).all():
         raise DataError(f"{path}: holds other labels than 0 to {len(entry.label_names) - 1}")
-    return Dataset(
+    return Rows(
         name=name,
-        features=np.concatenate(parts).astype(np.float64),
+        features=np.concatenate(parts) / _SCALE,
         labels=labels,
-        feature_names=(),
-        label_names=entry.label_names,
-        scale=np.full((3, entry.side, entry.side), _SCALE),
+        classes=entry.label_names,
+        scale=_SCALE,
         licence=entry.licence,
         note=f"{len(parts[0])} pictures to train on and {len(parts[1])} to test on",
         published_test_rows=len(parts[1]),

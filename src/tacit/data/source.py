@@ -1,65 +1,194 @@
-"""Data sets by name, wherever they lie, and a user's own files."""
+"""Where a party's rows come from: a known set, a file, or what it hands over in Python."""
 
-import difflib
-import os
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tacit.data.catalogue import (
-    BUILT_IN,
-    FILES,
-    Arrays,
-    Table,
-    load_arrays,
-    load_built_in,
-    load_table,
-)
-from tacit.data.dataset import Dataset, Part, split
-from tacit.data.described import load_described
-from tacit.data.sheets import Sheets, load_sheets
+import numpy as np
+
+from tacit.data.catalogue import load_dataset
+from tacit.data.described import load_described, texts_in
+from tacit.data.memory import Handed, take_rows
+from tacit.data.partition import Part, split
+from tacit.data.rows import Floats, Rows, rescaled
 from tacit.data.tables import load_csv, load_npz, load_parquet
-from tacit.errors import DataError
-from tacit.files import refuse_endless
+from tacit.errors import ConfigError, DataError
+from tacit.files import check_file, refuse_endless
 
-__all__ = [
-    "Dataset",
-    "Part",
-    "known_names",
-    "load",
-    "load_csv",
-    "load_data",
-    "load_file",
-    "search_path",
-    "split",
-]
+_LARGEST_ID = 1 << 53  # whole numbers are exact in double precision up to here
+FLAT = (-1,)
+"""The shape of rows whose values stand in one line, whatever they were."""
 
 
-def load_data(
-    name: str | None = None,
-    *,
-    file: Path | None = None,
-    label: str | None = None,
-    search: Sequence[Path] = (),
-) -> Dataset:
-    """Load a data set by its name, or a user's own file.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Given:
+    """What a party hands over in Python: it takes the place of the files that its job names.
 
-    Args:
-        name: one of `known_names()`.
-        file: instead of it, a file that `load_file` takes.
-        label: the column of the file that holds the classes.
-        search: the folders to look in for a name, from `search_path`.
-
-    Raises:
-        DataError: neither or both are given, or what is given cannot be read.
+    Attributes:
+        x: rows of features.
+        y: the class of each row.
+        weights: of its model, by name; or its share of every weight.
     """
-    if name is not None and file is None:
-        return load(name, search)
-    if file is not None and name is None:
-        return load_file(file, label=label)
-    raise DataError(f"wanted the name of a data set or a file, got {name!r} and {file}")
+
+    x: Handed | None = None
+    y: Handed | None = None
+    weights: Mapping[str, Any] | None = None  # tensors, which this room does not import
+
+    def check(self, me: str, *, rows: bool, model: bool) -> None:
+        """Refuse what a job has no use for from this party: it would be left out without a word.
+
+        Raises:
+            ConfigError: it gives rows and owns none in this job, or a model.
+        """
+        if self.has_rows and not rows:
+            raise ConfigError(f"{me!r} owns no rows in this job, but gives some; leave x and y out")
+        if self.weights is not None and not model:
+            raise ConfigError(f"{me!r} owns no model in this job, but gives one; leave model out")
+
+    @property
+    def has_rows(self) -> bool:
+        """Tell whether rows, or their classes, are given."""
+        return self.x is not None or self.y is not None
 
 
-def load_file(path: Path, *, label: str | None, allows_missing: bool = False) -> Dataset:
+NOTHING = Given()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where rows come from and which of them are meant, in the words of a job file.
+
+    Attributes:
+        set: the name of a known set, or
+        file: the owner's own file, which also describes a query; see `tacit.data.load_file`.
+        label: the column of the file that holds the classes, or the numbers to be learned.
+        has_numbers: whether labels are numbers.
+        part: the rows to train on, those to test on, or all.
+        test_share: of the rows, to test on.
+        id: a column that rows are matched by; it is no feature.
+        has_names: whether ids are texts, of a column that a description skips.
+        rows, columns: a stretch, from the first to before the second.
+        shape: of a row; as it lies if not given.
+        scale: what its owner divides the columns by.
+        key: what errors call the table of the job.
+    """
+
+    set: str | None = None
+    file: Path | None = None
+    label: str | None = None
+    has_numbers: bool = False
+    part: Part = "all"
+    test_share: float | None = None
+    id: str | None = None
+    has_names: bool = False
+    rows: Sequence[int] | None = None
+    columns: Sequence[int] | None = None
+    shape: tuple[int, ...] | None = None
+    scale: tuple[float, ...] | None = None
+    key: str = "data"
+
+    def check(self) -> None:
+        """Make sure, cheaply, that rows are named, and that a file of them is there.
+
+        Raises:
+            ConfigError: no rows are named.
+            DataError: there is no such file.
+        """
+        if self.set is None and self.file is None:
+            raise ConfigError(f"{self.key}: wanted 'set' or 'file', got neither")
+        check_file(self.file, f"{self.key}.file")
+
+    def whole(self, search: Sequence[Path] = (), given: Given = NOTHING) -> Rows:
+        """Load all rows that are named, or take those given in their place.
+
+        Args:
+            search: the folders that may hold known sets, from `tacit.data.search_path`.
+            given: what the party hands over in Python.
+
+        Raises:
+            ConfigError: no rows are named and none are given, or both a known set and others.
+            DataError: they cannot be read.
+        """
+        self.refuse_given(given)
+        label = None if self.has_numbers else self.label
+        if given.has_rows and self.has_numbers and given.y is not None:
+            y = np.asarray(given.y, dtype=np.float64)
+            return replace(take_rows(given.x), labels=y)
+        if given.has_rows:
+            found = take_rows(given.x, given.y, label=label)
+        elif self.set is not None:
+            found = load_dataset(self.set, search)
+        elif self.file is not None:
+            found = load_file(self.file, label=label)
+        else:
+            raise ConfigError(
+                f"{self.key}: wanted 'set' or 'file', or rows given in Python, got none of them"
+            )
+        return self._with_numbers(found) if self.has_numbers else found
+
+    def load(self, search: Sequence[Path] = (), given: Given = NOTHING) -> Rows:
+        """Load the rows that are meant, in the form that is wanted, with an id each.
+
+        Without a column of ids these are the places of the rows.
+
+        Raises:
+            ConfigError: no rows are named and none are given, or both a known set and others.
+            DataError: they cannot be read, are fewer than is asked for, or not finite.
+        """
+        found = split(self.whole(search, given), part=self.part, test_share=self.test_share)
+        found = self._with_ids(found)
+        found = found.take(stretch(self.rows, len(found), f"{self.key}.rows"))
+        if self.shape is not None:
+            found = replace(found, features=shaped(found.features, self.shape, "data.shape"))
+        if self.columns is not None:
+            kept = stretch(self.columns, found.features.shape[1], f"{self.key}.columns")
+            found = _stretched(found, kept)
+        if self.scale is not None:
+            key, what = f"{self.key}.scale", " without id and label"
+            found = rescaled(found, self.scale, key=key, what=what)
+        if not len(found):
+            raise DataError(f"{self.key}: no rows are left")
+        if not np.isfinite(found.features).all():
+            owner = self.key.rpartition(".")[2]
+            raise DataError(f"the data of {owner!r} holds NaN or infinite values; clean it first")
+        return found if self.set is None else replace(found, columns=())
+
+    def refuse_given(self, given: Given) -> None:
+        """Refuse rows where all parties have agreed on those of a known set.
+
+        Raises:
+            ConfigError: some are given.
+        """
+        if self.set is not None and given.has_rows:
+            raise ConfigError(
+                f"{self.key}.set: all parties have agreed on the rows of {self.set!r}; leave it "
+                "out of everyone's job file to bring rows of your own"
+            )
+
+    def _with_numbers(self, found: Rows) -> Rows:
+        """Take the numbers to be learned: a known set's classes, or the column of that name."""
+        if self.set is not None:
+            assert found.labels is not None  # noqa: S101 - known sets are labelled
+            return replace(found, labels=found.labels.astype(np.float64))
+        if self.label is None or self.label not in found.columns:
+            raise DataError(
+                f"{self.key}.label: wanted the column of numbers to learn, one of "
+                f"{', '.join(found.columns)}, got {self.label!r}"
+            )
+        numbers = np.ascontiguousarray(found.features[:, found.columns.index(self.label)])
+        return replace(found.without(self.label), labels=numbers)
+
+    def _with_ids(self, found: Rows) -> Rows:
+        if not self.has_names:
+            return replace(found.without(self.id), ids=ids_in(found, self.id))
+        if self.file is None or self.id is None:
+            return replace(found, ids=ids_in(found, None))
+        return replace(found, ids=texts_in(self.file, self.id))
+
+
+def load_file(path: Path, *, label: str | None, allows_missing: bool = False) -> Rows:
     """Load a user's own data by the file's ending: ``.csv``, ``.npz``, ``.parquet`` or ``.toml``.
 
     A TOML file describes a table of more than numbers; see `tacit.data.described`.
@@ -83,61 +212,63 @@ def load_file(path: Path, *, label: str | None, allows_missing: bool = False) ->
     return loaders[kind](path, label=label, allows_missing=allows_missing)
 
 
-def search_path(environment_value: str | None, start: Path, cache: Path) -> tuple[Path, ...]:
-    """List the folders in which data sets are looked for, in order.
-
-    Args:
-        environment_value: what $TACIT_DATA holds: a folder, or several as in $PATH.
-        start: where the search for a ``shared/data`` folder begins, going up.
-        cache: the user's cache folder, looked at last.
-    """
-    named = [Path(part) for part in (environment_value or "").split(os.pathsep) if part]
-    start = start.resolve()
-    shared = (above / "shared" / "data" for above in (start, *start.parents))
-    first = next((folder for folder in shared if folder.is_dir()), None)
-    return (*named, *([] if first is None else [first]), cache)
-
-
-def known_names() -> tuple[str, ...]:
-    """List the names that `load` knows."""
-    return tuple(sorted({*BUILT_IN, *FILES}))
-
-
-def load(name: str, search: Sequence[Path]) -> Dataset:
-    """Load a data set by name; underscores and hyphens mean the same.
-
-    Args:
-        name: one of `known_names()`.
-        search: the folders to look in, from `search_path`. Built-in sets need none.
+def ids_in(found: Rows, column: str | None) -> tuple[str, ...]:
+    """Return the ids of all rows: a column of the file, or the places of the rows.
 
     Raises:
-        DataError: no such name, not found in any folder, or not the file that was published.
+        DataError: there is no such column, or ids in it are no whole numbers, or too large to be
+            exact.
     """
-    key = name.lower().replace("_", "-")
-    if key in BUILT_IN:
-        return load_built_in(key, BUILT_IN[key])
-    entry = FILES.get(key)
-    if entry is None:
-        close = difflib.get_close_matches(key, known_names(), n=3)
-        hint = f"; did you mean {' or '.join(close)}?" if close else "."
-        raise DataError(f"no data set {name!r}{hint} Known are: {', '.join(known_names())}")
-    path = _find(key, entry, search)
-    if isinstance(entry, Table):
-        return load_table(key, entry, path)
-    if isinstance(entry, Sheets):
-        return load_sheets(key, entry, path)
-    return load_arrays(key, entry, path)
+    if column is None:
+        return tuple(str(row) for row in range(len(found)))
+    if column not in found.columns:
+        raise DataError(
+            f"{found.name} has no column {column!r} to match rows by; it has "
+            f"{', '.join(found.columns) or 'pictures'}"
+        )
+    values = found.unscaled()[:, found.columns.index(column)]
+    if not (np.abs(values) < _LARGEST_ID).all():  # also of none, and of NaN
+        raise DataError(f"{found.name}: wanted ids below {_LARGEST_ID}: larger ones are not exact")
+    if not (values == np.floor(values)).all():
+        row = int(np.argmin(values == np.floor(values))) + 1
+        raise DataError(
+            f"{found.name}: wanted whole numbers as ids in column {column!r}, row {row} has a "
+            "fraction"
+        )
+    return tuple(f"{value:.17g}" for value in values)
 
 
-def _find(key: str, entry: Arrays | Sheets | Table, search: Sequence[Path]) -> Path:
-    base = Path(entry.file).name
-    names = [entry.file, base, *([entry.labels] if isinstance(entry, Sheets) else [])]
-    for path in (folder / name for folder in search for name in names):
-        if path.is_file():
-            return path
-    searched = [str(folder) + ("" if folder.is_dir() else " (no such folder)") for folder in search]
-    raise DataError(
-        f"data set {key!r} not found; searched for {entry.file} or {base} in: "
-        f"{', '.join(searched) or 'no folder'}. Get it from {entry.source} (licence: "
-        f"{entry.licence}), and put it there as {base}, or name its folder in $TACIT_DATA"
-    )
+def stretch(pair: Sequence[int] | None, count: int, key: str) -> slice:
+    """Return the part of rows or columns that a job names; all of them if it names none.
+
+    Raises:
+        DataError: it goes beyond what there is.
+    """
+    first, end = pair or (0, count)
+    if end > count:
+        raise DataError(
+            f"{key}: wanted at most [{first}, {count}], as there are {count}, got {end}"
+        )
+    return slice(first, end)
+
+
+def shaped(features: Floats, shape: Sequence[int], key: str) -> Floats:
+    """Give every row the shape that a key of the job wants.
+
+    Raises:
+        DataError: the rows have another number of values.
+    """
+    if tuple(shape) == FLAT:
+        return features.reshape(len(features), math.prod(features.shape[1:]))
+    wanted, got = math.prod(shape), math.prod(features.shape[1:])
+    if got != wanted:
+        raise DataError(f"{key}: wanted rows of {wanted} values, shape {list(shape)}, got {got}")
+    return features.reshape(len(features), *shape)
+
+
+def _stretched(found: Rows, kept: slice) -> Rows:
+    scale = found.scale
+    if isinstance(scale, tuple) and len(scale) == found.features.shape[1]:
+        scale = scale[kept]
+    features = np.ascontiguousarray(found.features[:, kept])
+    return replace(found, features=features, columns=found.columns[kept], scale=scale)

@@ -1,4 +1,4 @@
-"""A user's own data in CSV, npz or parquet files or in memory, refused unless all of it is finite.
+"""A user's own data in CSV, npz or parquet files, refused unless all of it is finite.
 
 A reader who has a use for missing values asks for them (`allows_missing`), and gets NaN.
 
@@ -8,53 +8,20 @@ Messages name the file, the row and the column, never the value: it may be a pat
 import csv
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from tacit.data.dataset import NO_LABELS, Dataset, Floats, Labels
-from tacit.data.memory import as_numbers, columns_of, features_and_labels, to_array
+from tacit.data.rows import Floats, Labels, Rows
 from tacit.errors import DataError
 from tacit.files import open_arrays
 
-try:
-    import pyarrow
-    from pyarrow import parquet
-except ImportError:  # an extra; asking for a parquet file says how to install it
-    pyarrow = parquet = None
-
 MOST_CLASSES = 65536
-_MEMORY = Path("the rows given")
 
 
-class Frame(Protocol):
-    """A data frame as pandas and polars have it: columns with names, and their values."""
-
-    @property
-    def columns(self) -> Any:  # an Index there, a list here
-        """The names of the columns."""
-        ...
-
-    def to_numpy(self) -> "np.ndarray[Any, Any]":
-        """Return rows of values."""
-        ...
-
-
-class Array(Protocol):
-    """An array or a tensor: anything of which numpy can make an array."""
-
-    def __array__(self) -> "np.ndarray[Any, Any]":
-        """Return the values."""
-        ...
-
-
-Table = Array | Frame | Mapping[str, Array] | Sequence[Any]
-"""Rows of numbers: an array, a tensor, lists, a data frame, or columns by name."""
-
-
-def load_csv(path: Path, *, label: str | None, allows_missing: bool = False) -> Dataset:
+def load_csv(path: Path, *, label: str | None, allows_missing: bool = False) -> Rows:
     """Load a table of numbers with a line of column names above it.
 
     The divisors of the result are 1: taken from the data, they would tell the other parties about
@@ -79,7 +46,7 @@ def load_csv(path: Path, *, label: str | None, allows_missing: bool = False) -> 
         raise DataError(f"{path}: not a text in UTF-8 (byte {error.start})") from error
     except csv.Error as error:
         raise DataError(f"{path}: not a table of comma-separated values: {error}") from error
-    return _from_columns(path, names, values, label, lines, allows_missing)
+    return from_columns(path, names, values, label, lines, allows_missing)
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:  # any shape and dtype, checked later
@@ -99,8 +66,12 @@ def read_parquet(path: Path) -> dict[str, Any]:  # pyarrow brings no types
     Raises:
         DataError: not such a file, or pyarrow is not installed.
     """
-    if parquet is None:
-        raise DataError(f"{path}: parquet files need pyarrow; run: pip install 'tacit-ml[tables]'")
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        needed = f"{path}: parquet files need pyarrow; run: pip install 'tacit-ml[tables]'"
+        raise DataError(needed) from error
     try:
         with path.open("rb") as stream:
             table = parquet.read_table(stream)
@@ -154,7 +125,7 @@ def _is_number(cell: str) -> bool:
     return "_" not in cell
 
 
-def load_npz(path: Path, *, label: str | None, allows_missing: bool = False) -> Dataset:
+def load_npz(path: Path, *, label: str | None, allows_missing: bool = False) -> Rows:
     """Load an array ``features`` of two or three dimensions, and labels by the name given.
 
     Raises:
@@ -171,13 +142,13 @@ def load_npz(path: Path, *, label: str | None, allows_missing: bool = False) -> 
             f"{features.dtype} of shape {features.shape}"
         )
     features = features.astype(np.float64)
-    _check_finite(path, features, None, None, allows_missing)
-    labels = NO_LABELS if label is None else _check_labels(path, arrays[label], label, None)
+    check_finite(path, features, None, None, allows_missing)
+    labels = None if label is None else check_labels(path, arrays[label], label, None)
     names = tuple(f"feature {i}" for i in range(features.shape[1])) if features.ndim == 2 else ()
-    return _make(path, features, labels, names)
+    return named_rows(path, features, labels, names)
 
 
-def load_parquet(path: Path, *, label: str | None, allows_missing: bool = False) -> Dataset:
+def load_parquet(path: Path, *, label: str | None, allows_missing: bool = False) -> Rows:
     """Load a table of numbers from a Parquet file.
 
     Raises:
@@ -186,86 +157,56 @@ def load_parquet(path: Path, *, label: str | None, allows_missing: bool = False)
     columns = read_parquet(path)
     _check_names(path, list(columns))
     arrays = []
+    from pyarrow import float64, types  # which is there, as columns have been read
+
     for name, column in columns.items():
         kind = column.type
-        types = pyarrow.types
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise DataError(f"{path}: column {name!r}: wanted numbers, the column holds {kind}")
         # A missing value becomes NaN, and is refused as such unless it is allowed.
-        arrays.append(column.cast(pyarrow.float64(), safe=False).to_numpy())
+        arrays.append(column.cast(float64(), safe=False).to_numpy())
     values = np.stack(arrays, axis=1)
-    return _from_columns(path, list(columns), values, label, None, allows_missing)
+    return from_columns(path, list(columns), values, label, None, allows_missing)
 
 
-def take_rows(x: Table | None, y: Table | None = None, *, label: str | None = None) -> Dataset:
-    """Take rows that are in memory, as the loaders take those of a file.
-
-    Args:
-        x: rows of features, or a torch or Hugging Face data set; None for someone who has labels
-            alone.
-        y: the class of each row, whole numbers from 0; None if there are none, or if they are the
-            column ``label`` of a data frame.
-        label: the name of that column.
-
-    Raises:
-        DataError: anything that `load_csv` refuses.
-    """
-    labels = NO_LABELS
-    if y is None and not isinstance(x, tuple | Mapping) and not hasattr(x, "columns"):
-        x, y = features_and_labels(x)
-    if y is not None:
-        labels = _check_labels(_MEMORY, to_array(y), label or "y", None)
-    if x is None:
-        return _make(_MEMORY, np.zeros((len(labels), 0)), labels, ())
-    names = list(columns_of(x))
-    values = to_array(
-        np.stack([to_array(one) for one in x.values()], 1) if isinstance(x, Mapping) else x
-    )
-    if values.ndim < 2 or not len(values):
-        raise DataError(
-            f"wanted rows of numbers in 2 dimensions or more, not empty, got {values.dtype} of "
-            f"shape {values.shape}"
-        )
-    values = as_numbers(values, whose="rows in memory")
-    if y is None and label in names:
-        return _from_columns(_MEMORY, names, values, label, None)
-    _check_finite(_MEMORY, values, names or None, None)
-    if values.ndim == 2 and not names:
-        names = [f"feature {i}" for i in range(values.shape[1])]
-    return _make(_MEMORY, values, labels, tuple(names))
-
-
-def _from_columns(
+def from_columns(
     path: Path,
     names: list[str],
     values: Floats,
     label: str | None,
     lines: Sequence[int] | None,
     allows_missing: bool = False,
-) -> Dataset:
+) -> Rows:
+    """Make rows of columns of numbers, of which one may hold the labels.
+
+    Raises:
+        DataError: there is no row, no such column, or no other; or a value cannot be used.
+    """
     if len(values) == 0:
         raise DataError(f"{path}: wanted at least one row, found none")
     if label is not None and label not in names:
         raise DataError(f"{path}: no column {label!r} for the labels; found {', '.join(names)}")
-    _check_finite(path, values, names, lines, allows_missing)
+    check_finite(path, values, names, lines, allows_missing)
     kept = [i for i, name in enumerate(names) if name != label]
     if not kept:
         raise DataError(f"{path}: wanted at least one column beside the labels, found none")
-    labels = NO_LABELS
+    labels = None
     if label is not None:
-        labels = _check_labels(path, values[:, names.index(label)], label, lines)
-    return _make(path, values[:, kept], labels, tuple(names[i] for i in kept))
+        labels = check_labels(path, values[:, names.index(label)], label, lines)
+    return named_rows(path, values[:, kept], labels, tuple(names[i] for i in kept))
 
 
-def _make(path: Path, features: Floats, labels: Labels, feature_names: tuple[str, ...]) -> Dataset:
-    classes = int(labels.max(initial=-1)) + 1
-    return Dataset(
+def named_rows(
+    path: Path, features: Floats, labels: Labels | None, columns: tuple[str, ...]
+) -> Rows:
+    """Name rows after where they lie, and their classes by numbers."""
+    count = 0 if labels is None else int(labels.max(initial=-1)) + 1
+    return Rows(
         name=path.stem,
-        features=features,
-        labels=labels,
-        feature_names=feature_names,
-        label_names=tuple(str(label) for label in range(classes)),
-        scale=np.ones(features.shape[1:]),
+        features=np.ascontiguousarray(features),
+        labels=None if labels is None else labels,
+        columns=columns,
+        classes=tuple(str(label) for label in range(count)),
     )
 
 
@@ -276,13 +217,14 @@ def _check_names(path: Path, names: list[str]) -> None:
         raise DataError(f"{path}: wanted columns with names of their own, found {names}")
 
 
-def _check_finite(
+def check_finite(
     path: Path,
     values: Floats,
     names: list[str] | None,
     lines: Sequence[int] | None,
     allows_missing: bool = False,
 ) -> None:
+    """Refuse values that are not finite; missing ones (NaN) only if they are not allowed."""
     bad = np.argwhere(np.isinf(values) if allows_missing else ~np.isfinite(values))
     if bad.size == 0:
         return
@@ -295,9 +237,10 @@ def _check_finite(
     )
 
 
-def _check_labels(
+def check_labels(
     path: Path, values: np.ndarray[Any, Any], label: str, lines: Sequence[int] | None
 ) -> Labels:
+    """Refuse labels that are no classes, whole numbers from 0."""
     if values.ndim != 1 or values.dtype.kind not in "biuf":
         raise DataError(
             f"{path}: wanted labels {label!r} as a list of whole numbers, got {values.dtype} of "

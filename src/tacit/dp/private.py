@@ -20,7 +20,7 @@ from tacit.dp.ghost import Ghost
 from tacit.dp.ledger import Ledger, epsilon
 from tacit.dp.mixing import checksum
 from tacit.errors import ConfigError, DataError
-from tacit.notebook import Rows, Shown
+from tacit.notebook import Lines, Shown
 from tacit.result import Claim
 from tacit.ring import Prg
 
@@ -347,7 +347,7 @@ class Private(Shown):
             "numbers": sum(p.numel() for p in self._ghost.parameters.values()),
         }
 
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         done, spent = len(self.ledger), "nothing"
         if done:
             claim = self.claim

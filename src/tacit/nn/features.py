@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.nn.code import OwnModel
@@ -70,7 +69,7 @@ IMAGES, TEXTS = "images:", "texts:"
 """What public networks begin with; their file or folder follows."""
 
 
-def cut_out(rule: str, rows: Tensor) -> Tensor:
+def cut_out(rule: str, rows: Floats) -> Floats:
     """Turn an owner's rows into others by a public rule.
 
     Rules are "hog", "images:FILE" with the weights of `ImageNetwork`, or file.py:function, which
@@ -87,11 +86,11 @@ def cut_out(rule: str, rows: Tensor) -> Tensor:
         made = HistogramsOfGradients() if rule == HOG else OwnModel.read(Path(rule)).make()
     if not callable(made):
         raise ConfigError(f"data.features: {rule}: wanted a function that makes a callable")
-    found = torch.as_tensor(np.asarray(made(rows.numpy()))).double()
-    if found.dim() < 2 or len(found) != len(rows) or not bool(torch.isfinite(found).all()):
+    found: Floats = torch.as_tensor(np.asarray(made(rows))).double().numpy()
+    if found.ndim < 2 or len(found) != len(rows) or not np.isfinite(found).all():
         raise DataError(
             f"data.features: {rule}: wanted {len(rows)} rows of finite numbers, got the shape "
-            f"{tuple(found.shape)}"
+            f"{found.shape}"
         )
     return found
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.errors import ConfigError
-from tacit.notebook import Rows, Shown
+from tacit.notebook import Lines, Shown
 from tacit.verify.box import Box, Domain, Floats
 from tacit.verify.kernels.jit import wall_time
 from tacit.verify.kernels.outcome import Outcome
@@ -76,7 +76,7 @@ class Robust(Shown):
         """Always ROBUST."""
         return Outcome.ROBUST
 
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         return "Robust", _shown(self)
 
 
@@ -97,7 +97,7 @@ class Counterexample(Shown):
         """Always COUNTEREXAMPLE."""
         return Outcome.COUNTEREXAMPLE
 
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         moved = int(((self.x != self.box.center) & ~np.isnan(self.x)).sum())
         changed = f"{self.changed:g}, by a change of {moved} of {self.x.size} features"
         return "Counterexample", [*_shown(self), ("changes to", changed)]
@@ -114,7 +114,7 @@ class Unknown(Shown):
     reason: str
     outcome: Outcome = Outcome.UNDECIDED
 
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         return "Unknown", [*_shown(self), ("reason", self.reason)]
 
 

@@ -134,14 +134,14 @@ def test_a_forest_from_a_file_answers_as_its_library_and_shows_its_size(
 ):
     xgboost = pytest.importorskip("xgboost")
     data = load_dataset("digits", ())
-    model = xgboost.XGBClassifier(n_estimators=3, max_depth=3).fit(data.features, data.labels)
+    model = xgboost.XGBClassifier(n_estimators=3, max_depth=3).fit(data.unscaled(), data.labels)
     model.save_model(tmp_path / "forest.json")
     gone = {"model__layers": None, "model__inputs": None}
     job = make_job(model__kind="forest", model__file=str(tmp_path / "forest.json"), **gone)
     assert job_digest(job) != job_digest(make_job())  # all parties compare it
     parts = run_job(job)
     found = parts["clinic"].values.tolist()
-    assert found == model.predict(data.features[:12]).tolist()
+    assert found == model.predict(data.unscaled()[:12]).tolist()
     outlook = forecast_inference(job, Asked())
     merged = merge_results(tuple(parts[name].result for name in job.parties))
     assert outlook.forecast.cost == without_setup(merged.metered)

@@ -165,12 +165,12 @@ def test_a_linear_model_answers_by_both_words(tmp_path):
 def test_trees_answer_inside_as_their_library(tmp_path):
     xgboost = pytest.importorskip("xgboost")
     data = load_dataset("digits", ())
-    model = xgboost.XGBClassifier(n_estimators=2, max_depth=2).fit(data.features, data.labels)
+    model = xgboost.XGBClassifier(n_estimators=2, max_depth=2).fit(data.unscaled(), data.labels)
     model.save_model(tmp_path / "forest.json")
     gone = {"model__layers": None, "model__inputs": None, "model__kind": "forest"}
     inside = {"parties": ENCLAVE, "protocol": {"kind": "enclave", "reveal": "class"}}
     job = make([], tmp_path / "forest.json", **gone, **inside)
-    assert run(job, tmp_path)[0].tolist() == model.predict(data.features[:3]).tolist()
+    assert run(job, tmp_path)[0].tolist() == model.predict(data.unscaled()[:3]).tolist()
 
 
 def test_what_does_not_fit_two_owners_is_refused_by_its_key(weights):

@@ -13,7 +13,7 @@ from tacit.cli.jobs.fit_data import load_rows as load_fit_rows
 from tacit.cli.jobs.kinds import find_kind, kind_of
 from tacit.cli.jobs.outlook import Asked
 from tacit.cli.toml import read_record
-from tacit.data.rows import state_far
+from tacit.data import state_far
 from tacit.errors import InputError, RangeError
 from tacit.federated import fit as fit_federated
 

@@ -17,7 +17,7 @@ from tacit.cli.jobs.kinds import find_kind, load_job
 from tacit.cli.jobs.train import check_inputs
 from tacit.cli.jobs.train_data import load_rows
 from tacit.cli.toml import read_record
-from tacit.data.rows import shaped, stretch
+from tacit.data.source import shaped, stretch
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training import Holding
 from tacit.mpc import find_protocol
@@ -188,7 +188,7 @@ def test_columns_are_divided_by_what_their_owner_says(table):
     source = {**table("id,a,b,y\n7,10,3,0\n9,-20,6,1\n"), "id": "id", "scale": [20, 6]}
     one = job(data__owners__north=source, model__layers=["dense 2"])
     rows = load_rows(one, "north", ())
-    assert np.allclose(rows.features.numpy(), [[0.5, 0.5], [-1.0, 1.0]])
+    assert np.allclose(rows.features, [[0.5, 0.5], [-1.0, 1.0]])
     # It is the owner's own affair: another party's job file may leave it out.
     without = {key: value for key, value in source.items() if key != "scale"}
     assert job_digest(one) == job_digest(
@@ -204,7 +204,7 @@ def test_ids_are_a_column_that_is_not_a_feature(table):
     made = job(data__owners__north=source, data__bound=2.0, model__layers=["dense 2"])
     rows = load_rows(made, "north", ())
     assert rows.ids == ("7", "9")
-    assert np.allclose(rows.features.numpy(), [[1.0], [2.0]])
+    assert np.allclose(rows.features, [[1.0], [2.0]])
     missing = {**table("a,y\n1,0\n2,1\n"), "id": "id"}
     with pytest.raises(DataError, match="no column 'id'"):
         load_rows(job(data__owners__north=missing, model__layers=["dense 2"]), "north", ())

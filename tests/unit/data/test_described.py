@@ -36,8 +36,8 @@ def put(folder, about=ABOUT, **files):
 def check(dataset):
     assert dataset.features.tolist() == WANTED
     assert dataset.labels.tolist() == [1, 0]
-    assert dataset.label_names == ("ill", "well")
-    assert dataset.feature_names == (
+    assert dataset.classes == ("ill", "well")
+    assert dataset.columns == (
         *("age", "age missing", "ward = north", "ward = south", "ward = west", "admitted"),
     )
 
@@ -179,7 +179,7 @@ def test_a_parquet_file_with_text_can_be_described(tmp_path):
     about = 'file = "rows.parquet"\n[columns]\nward = ["north", "south"]\n[missing]\nage = 0\n'
     found = load_file(put(tmp_path, about), label=None)
     assert found.features.tolist() == [[0, 1, 61.5, 0], [1, 0, 0, 1]]
-    assert not found.is_labelled
+    assert found.labels is None
 
 
 @pytest.mark.parametrize(
@@ -218,4 +218,4 @@ def test_ragged_rows_and_empty_tables_are_refused(tmp_path):
 def test_features_are_numbers_that_a_job_can_take(tmp_path):
     found = load_file(put(tmp_path, rows_csv=CSV.encode()), label="outcome")
     assert found.features.dtype == np.float64
-    assert bool(np.isfinite(found.scaled()).all())
+    assert bool(np.isfinite(found.features).all())

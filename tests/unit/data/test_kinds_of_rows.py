@@ -138,7 +138,7 @@ def test_owners_who_train_with_columns_in_another_order_are_refused():
 def test_between_hosts_owners_of_rows_alone_say_what_their_columns_are_called(split):
     def party(session):
         names = NAMES if session.me == "north" else NAMES[::-1]
-        mine = Rows(features=torch.tensor(X), labels=None, ids=(), columns=names)
+        mine = Rows(features=np.asarray(X, float), columns=names)
         return exchange_holdings(session, ("north", "south"), mine, split=split)
 
     owners = ("north", "south")

@@ -30,10 +30,10 @@ def test_arrays_with_colours_first_or_last_are_the_same_rows(tmp_path):
         found.append(load("cifar10", [tmp_path / name]))
     assert np.array_equal(found[0].features, found[1].features)
     assert found[0].features.shape == (3, 3, 32, 32)
-    assert found[0].features[0, 2, 5, 7] == train[0, 5, 7, 2]
+    assert found[0].unscaled()[0, 2, 5, 7] == train[0, 5, 7, 2]
     assert found[0].labels.tolist() == [3, 1, 9]
     assert found[0].published_test_rows == 1
-    assert found[0].scaled().max() <= 1
+    assert found[0].features.max() <= 1
 
 
 def test_tiles_of_a_sheet_are_cut_row_by_row(tmp_path):
@@ -47,8 +47,8 @@ def test_tiles_of_a_sheet_are_cut_row_by_row(tmp_path):
     )
     image.fromarray(test[0]).save(folder / "cifar10_test_2000.webp", lossless=True, exact=True)
     found = load("cifar10", [tmp_path])
-    assert np.array_equal(found.features[:2], train.transpose(0, 3, 1, 2))
-    assert np.array_equal(found.features[2], test[0].transpose(2, 0, 1))
+    assert np.array_equal(found.unscaled()[:2], train.transpose(0, 3, 1, 2))
+    assert np.array_equal(found.unscaled()[2], test[0].transpose(2, 0, 1))
 
 
 def test_sheets_without_pillow_say_what_to_install(tmp_path, monkeypatch):

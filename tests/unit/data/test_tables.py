@@ -1,4 +1,5 @@
 import contextlib
+import sys
 
 import numpy as np
 import pyarrow
@@ -7,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data import load_csv, load_file, tables
+from tacit.data import load_csv, load_file, take_rows
 from tacit.errors import DataError
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -26,14 +27,14 @@ def test_a_table_is_read_exactly(tmp_path_factory, rows):
     dataset = load_csv(write(tmp_path_factory.mktemp("csv"), text), label="class")
     assert dataset.features.tolist() == [[a, b] for a, b, _ in rows]
     assert dataset.labels.tolist() == [label for _, _, label in rows]
-    assert dataset.feature_names == ("a", "b")
-    assert dataset.scale.tolist() == [1.0, 1.0]
+    assert dataset.columns == ("a", "b")
+    assert dataset.scale == 1.0
 
 
 def test_without_a_label_all_columns_are_features(tmp_path):
     dataset = load_csv(write(tmp_path, "\ufeffa, b\n1,2\n\n"), label=None)
-    assert dataset.feature_names == ("a", "b")
-    assert (dataset.is_labelled, dataset.label_names) == (False, ())
+    assert dataset.columns == ("a", "b")
+    assert (dataset.labels, dataset.classes) == (None, ())
     assert dataset.name == "own"
 
 
@@ -93,7 +94,7 @@ def test_labels_alone_are_refused(tmp_path):
 
 def test_a_class_that_does_not_occur_keeps_its_number(tmp_path):
     dataset = load_csv(write(tmp_path, "a,y\n1,2\n1,2\n"), label="y")
-    assert (dataset.labels.tolist(), dataset.label_names) == ([2, 2], ("0", "1", "2"))
+    assert (dataset.labels.tolist(), dataset.classes) == ([2, 2], ("0", "1", "2"))
 
 
 @pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
@@ -119,7 +120,7 @@ def test_arrays_are_read_with_their_shape(tmp_path, shape):
     dataset = load_file(save(tmp_path, features=features, y=np.array([0, 1, 1])), label="y")
     assert np.array_equal(dataset.features, features)
     assert dataset.labels.tolist() == [0, 1, 1]
-    assert len(dataset.feature_names) == (2 if len(shape) == 2 else 0)
+    assert len(dataset.columns) == (2 if len(shape) == 2 else 0)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_missing_features_become_nan_for_a_reader_who_allows_them(tmp_path):
 
 
 def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DataError, match=r"pip install 'tacit-ml\[tables\]'"):
         load_file(tmp_path / "own.parquet", label=None)
 
@@ -215,15 +216,15 @@ class Frame:
     ],
 )
 def test_rows_in_memory_are_taken_in_every_form(x):
-    found = tables.take_rows(x, [1, 0])
+    found = take_rows(x, [1, 0])
     assert found.features.tolist() == [[1, 2], [3, 4]]
     assert found.labels.tolist() == [1, 0]
-    assert found.feature_names == ("feature 0", "feature 1")
+    assert found.columns == ("feature 0", "feature 1")
 
 
 def test_a_data_frame_keeps_its_names_and_gives_the_column_of_classes():
-    found = tables.take_rows(Frame(), label="sick")
-    assert found.feature_names == ("id", "age")
+    found = take_rows(Frame(), label="sick")
+    assert found.columns == ("id", "age")
     assert found.features.tolist() == [[7, 40], [9, 50]]
     assert found.labels.tolist() == [1, 0]
 
@@ -235,16 +236,16 @@ def test_columns_of_several_kinds_and_of_arrow_are_read_with_their_names():
 
     arrow = pyarrow.table({"id": [7, 9], "age": [40.0, 50.0], "sick": [True, False]})
     for rows in (Mixed(), arrow):
-        found = tables.take_rows(rows, label="sick")
-        assert found.feature_names == ("id", "age")
+        found = take_rows(rows, label="sick")
+        assert found.columns == ("id", "age")
         assert found.features.tolist() == [[7, 40], [9, 50]]
         assert found.labels.tolist() == [1, 0]
     with pytest.raises(DataError, match="rows in memory: wanted rows of numbers, got a str"):
-        tables.take_rows(np.array([[1, "a"]], dtype=object))
+        take_rows(np.array([[1, "a"]], dtype=object))
 
 
 def test_classes_alone_are_rows_without_columns():
-    found = tables.take_rows(None, np.array([0, 2, 1]))
+    found = take_rows(None, np.array([0, 2, 1]))
     assert found.features.shape == (3, 0)
     assert found.labels.tolist() == [0, 2, 1]
 
@@ -261,5 +262,5 @@ def test_classes_alone_are_rows_without_columns():
 )
 def test_rows_in_memory_are_refused_like_those_of_a_file(x, y, wrong):
     with pytest.raises(DataError, match=wrong) as caught:
-        tables.take_rows(x, y)
+        take_rows(x, y)
     assert PRIVATE not in str(caught.value)

@@ -25,7 +25,7 @@ from tacit.audit.shadows import Fleet
 from tacit.audit.target import Trainer, as_classifier
 from tacit.data.memory import numbers_of, to_array
 from tacit.errors import DataError
-from tacit.notebook import Rows, Shown
+from tacit.notebook import Lines, Shown
 from tacit.result import Metric, Result, Sheet
 
 LEAST = 20
@@ -63,7 +63,7 @@ class Membership(Shown):
             name, self.findings, utility=self.utility, sheets=self.sheets, notes=self.notes
         )
 
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         """Say how the best attack on every threat did, and how good the model is."""
         best = [(one.threat.name, one.attack, one.headline) for one in best_findings(self.findings)]
         return "Membership audit", [

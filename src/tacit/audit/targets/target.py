@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tacit.audit.findings import Finding
 from tacit.audit.target import Classifier, Trainer
-from tacit.data import Dataset
-from tacit.data.dataset import PUBLIC_SEED
+from tacit.data import Rows
+from tacit.data.partition import PUBLIC_SEED
 from tacit.result import Claim
 
 Side = tuple[Tensor, Tensor]
@@ -62,13 +62,13 @@ def take_rows(side: Side, rows: int | None) -> Side:
     return x[chosen], y[chosen]
 
 
-def picture_of(dataset: Dataset) -> tuple[int, ...]:
+def picture_of(rows: Rows) -> tuple[int, ...]:
     """Return height and width of a row, if a set holds grey pictures; nothing if it does not."""
-    if dataset.features.ndim == 3:
-        return tuple(dataset.features.shape[1:])
-    if all(one.startswith("pixel") for one in dataset.feature_names):
-        side = math.isqrt(dataset.features.shape[1])
-        return (side, side) if side**2 == dataset.features.shape[1] else ()
+    if rows.features.ndim == 3:
+        return tuple(rows.features.shape[1:])
+    if all(one.startswith("pixel") for one in rows.columns):
+        side = math.isqrt(rows.features.shape[1])
+        return (side, side) if side**2 == rows.features.shape[1] else ()
     return ()
 
 

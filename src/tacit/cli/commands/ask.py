@@ -8,7 +8,7 @@ from torch import Tensor
 from tacit.cli.folder import write_text
 from tacit.cli.jobs.serve import load_service
 from tacit.cli.launch.connect import as_client
-from tacit.data import Dataset, load_file
+from tacit.data import Rows, load_file
 from tacit.learn.private.answers import Answers
 from tacit.result import Metric
 
@@ -42,11 +42,11 @@ def ask(path: Path, rows: Path, *, me: str, keys: Path, label: str | None) -> Re
         keys: the folder with our key.
         label: the column with true classes, which stays here, to measure answers against.
     """
-    dataset = load_file(rows, label=label)
+    questions = load_file(rows, label=label)
     with as_client(load_service(path), me, keys) as client:
-        answers = client.run(dataset.features).values
+        answers = client.run(questions.features).values
     assert answers is not None  # noqa: S101 - a client of a service always gets answers
-    return Reply(answers=answers, quality=_quality(answers, dataset))
+    return Reply(answers=answers, quality=_quality(answers, questions))
 
 
 def write_reply(reply: Reply, out: Path) -> None:
@@ -54,8 +54,7 @@ def write_reply(reply: Reply, out: Path) -> None:
     write_text(out, reply.to_csv())
 
 
-def _quality(answers: Tensor, dataset: Dataset) -> tuple[Metric, ...]:
-    labels = dataset.labels if dataset.is_labelled else None
+def _quality(answers: Tensor, rows: Rows) -> tuple[Metric, ...]:
     if answers.ndim == 1:
-        return Answers(values=answers.round(), reveal="class", labels=labels).measure()
-    return Answers(values=answers, reveal="output", labels=labels).measure()
+        return Answers(values=answers.round(), reveal="class", labels=rows.labels).measure()
+    return Answers(values=answers, reveal="output", labels=rows.labels).measure()

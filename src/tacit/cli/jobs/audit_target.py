@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,7 +40,7 @@ from tacit.cli.jobs.split_data import load_own, load_whole
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import BATCH, TrainJob
-from tacit.data import Dataset, load_data, load_dataset, load_file
+from tacit.data import Rows, Source, load_dataset, load_file
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training import Holding, TrainTask
 from tacit.learn.vertical import align_in_the_clear
@@ -89,7 +90,7 @@ def load_sides(job: AuditJob, search: Sequence[Path]) -> tuple[Side, Side, int]:
     )
     if data.names_members:
         check_apart(inside, outside)
-    return inside, outside, max(len(members.label_names), len(strangers.label_names))
+    return inside, outside, max(len(members.classes), len(strangers.classes))
 
 
 def trainer_of(
@@ -109,14 +110,14 @@ def trainer_of(
     return TorchTrainer(build=build, **asdict(job.train))
 
 
-def _name_sides(data: AuditData, search: Sequence[Path]) -> tuple[Dataset, Dataset]:
+def _name_sides(data: AuditData, search: Sequence[Path]) -> tuple[Rows, Rows]:
     if data.members is not None and data.strangers is not None:
         inside, outside = (
             load_file(one, label=data.label) for one in (data.members, data.strangers)
         )
         check_alike(inside, outside)
         return inside, outside
-    whole = load_data(data.set, file=data.file, label=data.label, search=search)
+    whole = Source(set=data.set, file=data.file, label=data.label).whole(search)
     if data.member is not None:
         return divide_by_column(whole, data.member)
     return draw_sides(whole, test_share=data.test_share)
@@ -239,12 +240,12 @@ def _join_split(job: SplitJob, search: Sequence[Path]) -> tuple[Tensor, Tensor, 
     if len(set(counts.values())) != 1:
         raise DataError(f"wanted the same rows in the file of every party, got {counts}")
     columns = [parts[owner].features for owner in job.data.blocks]
-    x = torch.cat([one for one in columns if one is not None], dim=1).float()
+    x = torch.from_numpy(np.concatenate(columns, axis=1)).float()
     x = (x - x.mean(0)) / x.std(0).clamp(min=1e-6)
     y = parts[job.data.labels].labels
     if y is None:
         raise ConfigError("audit: wanted a job that trains, got [serve]")
-    return x, y.long(), job.data.classes or int(y.max()) + 1
+    return x, torch.from_numpy(y), job.data.classes or int(y.max()) + 1
 
 
 def _picture(name: str | None, search: Sequence[Path]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 
 from tacit.cli.toml import Problem, refuse, suggest
 from tacit.crypto import parse_fingerprint, parse_name
+from tacit.data import Source
 from tacit.errors import ConfigError, IdentityError
 from tacit.mpc import PROTOCOLS, find_protocol
 from tacit.ring import MAX_FRAC_BITS
@@ -115,7 +116,7 @@ class PartyEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class RowsTable:
     """Rows out of a known data set or a file of the owner's."""
 
     set: str | None = None
@@ -125,10 +126,18 @@ class Source:
     test_share: Share | None = None
 
     def __post_init__(self) -> None:
-        if self.set is not None and self.file is not None:
-            refuse("file", "wanted either 'set' or 'file', got both")
-        if self.set is not None and self.label is not None:
-            refuse("label", "names a column of 'file'; a set has its labels")
+        check_named(self.set, self.file, self.label)
+
+    def source(self, key: str) -> Source:
+        """Return where the rows come from."""
+        return Source(
+            set=self.set,
+            file=self.file,
+            label=self.label,
+            part=self.part,
+            test_share=self.test_share,
+            key=key,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +198,14 @@ def with_parties(job: J, entries: Mapping[str, PartyEntry]) -> J:
         for name, entry in job.parties.items()
     }
     return replace(job, parties=parties)
+
+
+def check_named(known: str | None, file: Path | None, label: str | None) -> None:
+    """Refuse a table that names rows twice, or a column of a known set."""
+    if known is not None and file is not None:
+        refuse("file", "wanted either 'set' or 'file', got both")
+    if known is not None and label is not None:
+        refuse("label", "names a column of 'file'; a set has its labels")
 
 
 def check_scale(scale: tuple[float, ...] | None, known: str | None) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from torch import nn
 
 from tacit.cli.jobs.federated_job import FederatedData, FederatedJob
-from tacit.data import Dataset, load_data, load_file, split_dataset
-from tacit.data.dataset import split_by_row
+from tacit.data import Rows, Source, load_file
+from tacit.data.partition import split, split_by_row
 from tacit.learn.federated import Shards, Task, build_model, build_stack, divide_rows, join_rows
 
 
@@ -37,7 +37,8 @@ def load_shards(data: FederatedData, clients: int, search: tuple[Path, ...]) -> 
     if data.files:
         wholes = [load_file(file, label=data.label) for file in data.files]
         return join_rows([_split(whole, data) for whole in wholes], [*map(str, data.files)])
-    train, test = _split(_load(data, search), data)
+    source = Source(set=data.set, file=data.file, label=data.label)
+    train, test = _split(source.whole(search), data)
     return divide_rows(
         train, test, clients, partition=data.division(), rows=data.rows, seed=data.seed
     )
@@ -52,17 +53,8 @@ def _build(job: FederatedJob, shards: Shards) -> nn.Module:
     return build_model(table.name, shape, shards.classes, seed=table.seed, dropout=table.dropout)
 
 
-def _split(whole: Dataset, data: FederatedData) -> tuple[Dataset, Dataset]:
-    if data.set is not None:
-        return (
-            split_dataset(whole, part="train", test_share=data.test_share),
-            split_dataset(whole, part="test", test_share=data.test_share),
-        )
-    return (
-        split_by_row(whole, part="train", test_share=data.test_share),
-        split_by_row(whole, part="test", test_share=data.test_share),
-    )
-
-
-def _load(data: FederatedData, search: Sequence[Path]) -> Dataset:
-    return load_data(data.set, file=data.file, label=data.label, search=search)
+def _split(whole: Rows, data: FederatedData) -> tuple[Rows, Rows]:
+    # Of a file, each row decides for itself, so that (ε, δ) for one row of it holds.
+    divide = split_by_row if data.set is None else split
+    train = divide(whole, part="train", test_share=data.test_share)
+    return train, divide(whole, part="test", test_share=data.test_share)

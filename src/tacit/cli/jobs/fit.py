@@ -18,7 +18,6 @@ from tacit.cli.jobs.fit_cipher import take_part_by_cipher
 from tacit.cli.jobs.fit_data import (
     classes_of,
     divided,
-    features,
     joined,
     load_rows,
     names_of_rows,
@@ -28,7 +27,6 @@ from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.fit_matching import match_rows, matching_claims, matching_rounds
 from tacit.cli.jobs.fit_resume import FitState
 from tacit.cli.jobs.fit_summary import Found, claims_beyond, measure, sheets
-from tacit.cli.jobs.given import check_source
 from tacit.cli.jobs.kind import Part, Place
 from tacit.data.memory import Frame
 from tacit.data.metrics import add_majority, put_beside
@@ -106,7 +104,7 @@ def check_inputs(job: FitJob, parties: Sequence[str]) -> None:
         check_extra("he", f"protocol.cipher: {job.protocol.cipher!r}", *wanted)
     for name, owner in job.data.owners.items():
         if name in parties:
-            check_source(owner, f"data.owners.{name}")
+            owner.source(name).check()
 
 
 def take_part(session: Session, job: FitJob, place: Place) -> Part:
@@ -232,8 +230,8 @@ def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -
 def _table(job: FitJob, parties: Connected, mine: Rows | None) -> Table:
     parts = {}
     if mine is not None:
-        x = features(mine)
-        framed = None if x is None else Frame(rows=x, columns=mine.columns)
+        x = mine.features
+        framed = Frame(rows=x, columns=mine.columns) if x.size else None
         parts = {parties.me: (framed, mine.labels)}
     classes = classes_of(job)
     options: dict[str, Any] = {

@@ -65,7 +65,7 @@ def take_part_by_cipher(session: Session, job: FitJob, place: Place) -> Part:
         coordinate(session, regression(job, len(learned)), matched[learned], kept=state)
     else:
         state.begin()
-    labels = None if mine is None or mine.labels is None else mine.labels.double().numpy()[kept]
+    labels = None if mine is None or mine.labels is None else mine.labels.astype(float)[kept]
     utility: tuple[Metric, ...] = ()
     if margins is not None and labels is not None:
         utility = _measured(job, margins, labels)
@@ -94,8 +94,8 @@ def _owned(
     session: Session, job: FitJob, mine: Rows, state: CipherState
 ) -> tuple[Floats | None, Numbers, dict[str, str | bytes]]:
     """Learn as an owner; return margins of rows measured on where I have the labels."""
-    x = mine.features.double().numpy()
-    y = None if mine.labels is None else mine.labels.double().numpy()
+    x = mine.features
+    y = None if mine.labels is None else mine.labels.astype(float)
     learned, kept = divided(job, len(x))
     if job.learner.kind in BOOSTED:
         task = boosting(job)

@@ -9,13 +9,9 @@ import torch
 
 from tacit.cli.jobs.fit_blocks import put_below
 from tacit.cli.jobs.fit_job import FitJob
-from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.crypto.tags import make_filters, match_filters
-from tacit.data import Dataset
-from tacit.data.dataset import Floats
-from tacit.data.described import texts_in
-from tacit.data.rows import Cut, Rows, cut_rows, stretch
-from tacit.data.tables import take_rows
+from tacit.data.rows import Floats, Rows
+from tacit.data.source import NOTHING, Given
 from tacit.errors import DataError
 from tacit.learn.vertical import align_in_the_clear
 from tacit.learners import Parties, Planned, Table, divide
@@ -29,61 +25,18 @@ def load_rows(job: FitJob, owner: str, search: Sequence[Path], given: Given = NO
     Raises:
         DataError: it cannot be read, holds NaN, or labels are missing.
     """
-    rows, table = _loaded(job, owner, search, given), job.data.owners[owner]
-    if not job.data.is_named or table.file is None or table.id is None:
-        return rows
-    names = texts_in(table.file, table.id)
-    chosen = names[stretch(table.rows, len(names), f"data.owners.{owner}.rows")]
-    return replace(rows, ids=chosen)
-
-
-def _loaded(job: FitJob, owner: str, search: Sequence[Path], given: Given) -> Rows:
-    table, key = job.data.owners[owner], f"data.owners.{owner}"
-    cut = Cut(
-        id=None if job.data.is_named else table.id,
-        rows=table.rows,
-        columns=table.columns,
-        scale=table.scale,
-        is_public=table.set is not None,
+    wanted = job.wants_labels(owner)
+    source = replace(
+        job.data.owners[owner].source(owner),
+        has_names=job.data.is_named,
+        has_numbers=wanted and job.learner.target == "numbers",
     )
-    if not job.wants_labels(owner):
-        return replace(
-            cut_rows(load_source(table, key, search, given), cut, owner=owner), labels=None
-        )
-    if job.learner.target == "classes":
-        rows = cut_rows(load_source(table, key, search, given), cut, owner=owner)
-        if rows.labels is None:
-            raise DataError(
-                f"the data of {owner!r} has no labels; name the column with {key}.label"
-            )
-        return rows
-    dataset, numbers = _with_numbers(job, owner, search, given)
-    rows = cut_rows(dataset, cut, owner=owner)
-    chosen = numbers[stretch(table.rows, len(numbers), f"{key}.rows")]
-    return replace(rows, labels=torch.from_numpy(np.ascontiguousarray(chosen)))
-
-
-def _with_numbers(
-    job: FitJob, owner: str, search: Sequence[Path], given: Given
-) -> tuple[Dataset, Floats]:
-    """Return an owner's features, and the column of numbers to be learned."""
-    table, key = job.data.owners[owner], f"data.owners.{owner}"
-    if given.y is not None:
-        return take_rows(given.x), np.asarray(given.y, dtype=np.float64)
-    dataset = load_source(replace(table, label=None), key, search, given)
-    if table.set is not None:
-        return dataset, dataset.labels.astype(np.float64)
-    names = dataset.feature_names
-    if table.label is None or table.label not in names:
+    rows = source.load(search, given)
+    if wanted and rows.labels is None:
         raise DataError(
-            f"{key}.label: wanted the column of numbers to learn, one of {', '.join(names)}, got "
-            f"{table.label!r}"
+            f"the data of {owner!r} has no labels; name the column with {source.key}.label"
         )
-    kept = [at for at, name in enumerate(names) if name != table.label]
-    numbers = dataset.features[:, names.index(table.label)]
-    features = dataset.features[:, kept]
-    scale, left = dataset.scale[kept], tuple(names[at] for at in kept)
-    return replace(dataset, features=features, scale=scale, feature_names=left), numbers
+    return rows if wanted else replace(rows, labels=None)
 
 
 def joined(job: FitJob, loaded: Mapping[str, Rows]) -> tuple[Planned, Table, dict[str, int]]:
@@ -113,23 +66,25 @@ def joined(job: FitJob, loaded: Mapping[str, Rows]) -> tuple[Planned, Table, dic
 
 
 def _joined(job: FitJob, planned: Planned, split: Split, parts: Mapping[str, Rows]) -> Table:
+    values = {o: torch.from_numpy(one.features) for o, one in parts.items() if one.features.size}
+    labels = {
+        o: torch.from_numpy(one.labels).double()
+        for o, one in parts.items()
+        if one.labels is not None
+    }
     holdings = [
         holding_of(
             owner,
             facts_of(
-                features(one),
-                one.labels,
+                values.get(owner),
+                labels.get(owner),
                 classes_of(job),
                 one.columns if split == "rows" else (),
             ),
         )
         for owner, one in parts.items()
     ]
-    return replace(
-        planned.planned_table(split, holdings),
-        values={o: one.features for o, one in parts.items() if one.features.numel()},
-        labels={o: one.labels.double() for o, one in parts.items() if one.labels is not None},
-    )
+    return replace(planned.planned_table(split, holdings), values=values, labels=labels)
 
 
 def paired_in_the_clear(job: FitJob, parts: Mapping[str, Rows]) -> dict[str, Rows]:
@@ -187,11 +142,6 @@ def whole(data: Table) -> tuple[Floats, Floats | None]:
     x = torch.cat([data.values[one] for one in data.owners if one in data.values], dim=along)
     labels = [data.labels[one] for one in data.owners if one in data.labels]
     return x.numpy(), torch.cat(labels).numpy() if labels else None
-
-
-def features(rows: Rows) -> torch.Tensor | None:
-    """Return features as a table takes them: None of an owner who has labels alone."""
-    return rows.features if rows.features.numel() else None
 
 
 def classes_of(job: FitJob) -> int | None:

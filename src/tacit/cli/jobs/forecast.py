@@ -15,7 +15,7 @@ from tacit.cli.jobs.infer_direct import find_direct
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.outlook import Asked, Outlook, unread
 from tacit.cli.jobs.serve_job import ServeJob
-from tacit.cli.jobs.train_data import load_rows, read_rows
+from tacit.cli.jobs.train_data import load_rows
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.dp import Book
 from tacit.errors import InputError
@@ -260,7 +260,7 @@ def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str
         return asked.rows, widths, dict.fromkeys(owners, asked.rows)
     try:
         found = {
-            name: read_rows(table, name, data_folders()) for name, table in job.data.owners.items()
+            name: table.source(name).load(data_folders()) for name, table in job.data.owners.items()
         }
     except InputError as error:
         raise unread(error, "--rows") from error

@@ -1,11 +1,12 @@
 """The forecast of a split job, apart from the others: they need nothing of what it imports."""
 
-import torch
+import numpy as np
 
 from tacit.cli.environment import data_folders
 from tacit.cli.jobs.outlook import Asked, Outlook, unread
-from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
+from tacit.cli.jobs.split_data import divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
+from tacit.data import Rows
 from tacit.errors import InputError
 from tacit.learn.split import forecast
 from tacit.learn.split.forecast import leaks_of_split
@@ -58,8 +59,7 @@ def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:
     try:
         if not is_matched:
             return len(load_own(job, job.data.features[0])), {}
-        # Which rows match follows from ids alone: no values are kept.
-        found = {owner: OwnRows(ids=load_own(job, owner).ids) for owner in owners}
+        found = {owner: load_own(job, owner) for owner in owners}
     except InputError as error:
         raise unread(error, "--rows") from error
     common = align_in_the_clear(found)[owners[0]]
@@ -75,4 +75,5 @@ def _divided(job: SplitJob, rows: int) -> tuple[int, int, int]:
     classes = job.data.classes or 0
     if job.serve is not None:
         return 0, rows, classes
-    return *divide_own(job, OwnRows(labels=torch.zeros(rows))).counts, classes
+    labels_alone = Rows(features=np.empty((rows, 0)), labels=np.zeros(rows))
+    return *divide_own(job, labels_alone).counts, classes

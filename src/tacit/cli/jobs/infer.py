@@ -11,16 +11,15 @@ from torch import Tensor, nn
 
 from tacit import ring
 from tacit.cli import folder
-from tacit.cli.jobs.given import NOTHING, Given, check_file, check_source
 from tacit.cli.jobs.infer_data import load_forest, load_linear, load_owned, load_part, load_trees
 from tacit.cli.jobs.infer_direct import ask_direct
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Part, Place
-from tacit.cli.jobs.train_data import read_rows
 from tacit.data.metrics import put_beside
-from tacit.data.rows import shaped, stretch
-from tacit.errors import ConfigError, DataError, InputError
+from tacit.data.source import NOTHING, Given, shaped
+from tacit.errors import ConfigError, InputError
 from tacit.extras import check_extra
+from tacit.files import check_file
 from tacit.learn.private import (
     Answer,
     Forest,
@@ -28,9 +27,9 @@ from tacit.learn.private import (
     agree_on_forest,
     predict,
     predict_plain,
-    scaled_features,
     secure,
     summarise,
+    table_of,
 )
 from tacit.learn.private.answers import Answers, Labels, read_answers
 from tacit.learn.service import answer_columns, answer_once, load_share
@@ -56,9 +55,9 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
         check_extra("verify", "model.file: an ensemble of trees", "numba")
     for name, table in job.data.owners.items():
         if name in parties:
-            check_source(table, f"data.owners.{name}")
+            table.source(name).check()
     if job.data.owner in parties and not job.data.owners:
-        check_source(job.data, "data")
+        job.data.source.check()
     if job.model.code is not None and (not job.is_linear or job.model.owner in parties):
         OwnModel.read(job.model.code)
     if job.is_shared:
@@ -74,7 +73,7 @@ def _check_model(job: InferJob) -> None:
             raise ConfigError(f"model.file: missing; {model.owner!r} owns the forest")
         check_file(model.file, "model.file")
     elif job.is_linear and model.train is not None:
-        check_source(model.train, "model.train")
+        model.train.source("model.train").check()
     elif model.file is not None:
         check_file(model.file, "model.file")
     elif job.is_linear and model.code is None:
@@ -158,7 +157,7 @@ def _ask_columns(
     mine, owners = None, tuple(job.data.owners)
     if session.me in owners:
         with session.progress.stage("load"):
-            mine = read_rows(job.data.owners[session.me], session.me, place.search, place.given)
+            mine = job.data.owners[session.me].source(session.me).load(place.search, place.given)
     counts = announce_ids(session, owners, () if mine is None else mine.ids)
     if mine is not None:
         mine = mine.take(align_rows(session, owners, mine.ids, counts))
@@ -168,9 +167,9 @@ def _ask_columns(
         counts=counts,
         receiver=job.data.owner,
         share=_load_share(job, session.me, place.given) if session.me in job.holders else None,
-        x=None if mine is None else mine.features,
+        x=None if mine is None else torch.from_numpy(mine.features),
     )
-    labels = None if mine is None or mine.labels is None else mine.labels.numpy()
+    labels = None if mine is None else mine.labels
     return _as_classes(job, answer), labels, () if mine is None else mine.ids
 
 
@@ -250,22 +249,15 @@ def load_rows(
     """Load the rows, and their classes where they are known."""
     if job.data.owners:
         return _join_columns(job, search)
-    dataset = load_part(job, job.data.source, "data", search, given)
-    chosen = stretch(job.data.rows, len(dataset.features), "data.rows")
-    labels = dataset.labels[chosen] if dataset.is_labelled else None
+    rows = load_part(job, job.data.source, search, given)
     if job.model.is_forest:  # thresholds are in the units of the rows
-        features = torch.from_numpy(np.ascontiguousarray(dataset.features[chosen]))
-    elif job.is_linear:
-        features = scaled_features(dataset)[chosen]
-    else:
-        key, shape = "data.shape", job.data.shape
-        if shape is None:
-            key, shape = "model.inputs", job.model.inputs
-        rows = shaped(dataset.scaled()[chosen], shape, key)
-        features = torch.from_numpy(np.ascontiguousarray(rows))
-    if not len(features):
-        raise DataError(f"{dataset.name}: no rows are left")
-    return features, labels
+        return torch.from_numpy(rows.unscaled()), rows.labels
+    if job.is_linear:
+        return table_of(rows), rows.labels
+    key, shape = "data.shape", job.data.shape
+    if shape is None:
+        key, shape = "model.inputs", job.model.inputs
+    return torch.from_numpy(shaped(rows.features, shape, key)), rows.labels
 
 
 def find_shape(job: InferJob, search: Sequence[Path], rows: int | None) -> tuple[int, ...]:
@@ -287,11 +279,11 @@ def find_shape(job: InferJob, search: Sequence[Path], rows: int | None) -> tuple
 def _join_columns(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, Labels]:
     """Put columns side by side, as only whoever tries a job with all files can."""
     rows = align_in_the_clear(
-        {name: read_rows(table, name, search) for name, table in job.data.owners.items()}
+        {name: table.source(name).load(search) for name, table in job.data.owners.items()}
     )
     labels = rows[job.data.owner].labels
-    x = torch.cat([one.features for one in rows.values()], dim=1)
-    return x, None if labels is None else labels.numpy()
+    x = np.concatenate([one.features for one in rows.values()], axis=1)
+    return torch.from_numpy(x), labels
 
 
 def _join_shares(module: nn.Module, job: InferJob) -> None:

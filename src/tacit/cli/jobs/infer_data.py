@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from tacit.cli.jobs.config import Source
-from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.infer_job import SEALED, InferJob
-from tacit.data import Dataset, split_dataset
+from tacit.data import Rows, Source
+from tacit.data.rows import rescaled
+from tacit.data.source import NOTHING, Given
 from tacit.errors import ConfigError
 from tacit.learn.private import Forest, load_logistic, logistic_of, make_forest, train_logistic
 from tacit.nn.code import OwnModel
@@ -36,13 +36,14 @@ def load_trees(path: Path) -> "Ensemble":
 
 
 def load_part(
-    job: InferJob, source: Source, key: str, search: Sequence[Path], given: Given = NOTHING
-) -> Dataset:
+    job: InferJob, source: Source, search: Sequence[Path], given: Given = NOTHING
+) -> Rows:
     """Load the rows that a source names, in the scale that all parties have agreed on."""
-    dataset = load_source(source, key, search, given)
-    if job.data.scale is not None and source.set is None:
-        dataset = dataset.rescaled(job.data.scale)
-    return split_dataset(dataset, part=source.part, test_share=source.test_share)
+    rows = source.load(search, given)
+    if job.data.scale is None or source.set is not None:
+        return rows
+    scaled = rescaled(rows, job.data.scale, key=f"{rows.name}: data.scale")
+    return rows if job.model.is_forest else scaled  # thresholds are in the units of the rows
 
 
 def load_linear(job: InferJob, search: Sequence[Path], given: Given = NOTHING) -> dict[str, Tensor]:
@@ -56,7 +57,7 @@ def load_linear(job: InferJob, search: Sequence[Path], given: Given = NOTHING) -
         return logistic_of(state, source=f"model.code: {job.model.code}")
     if job.model.train is None:
         raise ConfigError("the job names no model; wanted model.train, model.file or model.code")
-    return train_logistic(load_part(job, job.model.train, "model.train", search))
+    return train_logistic(load_part(job, job.model.train.source("model.train"), search))
 
 
 def load_owned(

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tacit.cli.jobs.given import Given
 from tacit.cli.jobs.infer_data import load_forest, load_linear, load_owned
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Place
+from tacit.data.source import Given
 from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.learn.private import Answer, Forest, agree_on_forest, secure
 from tacit.learn.private.direct import Direct

@@ -17,9 +17,10 @@ from tacit.cli.jobs.config import (
     Job,
     Pair,
     Positive,
+    RowsTable,
     Share,
-    Source,
     Stretch,
+    check_named,
     check_parties,
     check_references,
     check_scale,
@@ -28,6 +29,7 @@ from tacit.cli.jobs.config import (
 from tacit.cli.jobs.infer_checks import check_room, find_problems, named_parties
 from tacit.cli.jobs.train_job import OwnerTable
 from tacit.cli.toml import RefusedError, refuse, suggest
+from tacit.data import Source
 from tacit.errors import ConfigError
 from tacit.learn.private import (
     DIRECT,
@@ -89,7 +91,7 @@ class InferData:
 
     def __post_init__(self) -> None:
         check_scale(self.scale, self.set)
-        _ = self.source
+        check_named(self.set, self.file, self.label)
         named = (self.set, self.file, self.label, self.rows, self.shape)
         if self.owners and any(one is not None for one in named):
             text = "say where their columns come from; leave set, file, label, rows and shape out"
@@ -111,6 +113,7 @@ class InferData:
             label=self.label,
             part=self.part,
             test_share=self.test_share,
+            rows=self.rows,
         )
 
 
@@ -134,7 +137,7 @@ class InferModel:
 
     owner: str | None = None
     kind: Literal["logistic", "forest"] | None = None
-    train: Source | None = None
+    train: RowsTable | None = None
     layers: tuple[str, ...] = ()
     code: Path | None = field(default=None, metadata=LOCAL)
     inputs: tuple[int, ...] = ()

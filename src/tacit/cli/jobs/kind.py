@@ -9,7 +9,7 @@ from rich.console import Console
 from torch import Tensor
 
 from tacit.cli.jobs.config import J, Job
-from tacit.cli.jobs.given import NOTHING, Given
+from tacit.data.source import NOTHING, Given
 from tacit.party import Enclave, Progress, Session
 from tacit.result import PartyReport, Result
 

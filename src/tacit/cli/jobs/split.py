@@ -12,7 +12,15 @@ from tacit.audit.split import Watch, audit_answers, audit_returned, audit_whole
 from tacit.audit.split.report import draw_layer, state_told
 from tacit.cli import folder
 from tacit.cli.jobs.kind import Part, Place
-from tacit.cli.jobs.split_data import Brought, divide_own, load_own, load_part, load_whole, top_of
+from tacit.cli.jobs.split_data import (
+    Brought,
+    divide_own,
+    load_own,
+    load_part,
+    load_whole,
+    top_of,
+    values_of,
+)
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.data.metrics import measure_odds
 from tacit.errors import DataError
@@ -190,13 +198,14 @@ def _questions(
         brought = load_part(job, party, place.search)
         return _present(brought.features).test, (), brought.classes
     own = load_own(job, party, place.given)
-    if own.features is None or len(own) < 1:
+    values = values_of(job, own)
+    if values is None:
         raise DataError(f"data.files.{party}: wanted at least one row to ask about, got none")
     if job.model.vocabulary is not None:
-        return own.features, own.ids, job.data.classes or 0
-    scale = Columns(torch.zeros(2, own.features.shape[1]))
+        return values, own.ids, job.data.classes or 0
+    scale = Columns(torch.zeros(2, values.shape[1]))
     load_weights(_columns_file(models, kept), scale)
-    return scale(own.features), own.ids, job.data.classes or 0
+    return scale(values), own.ids, job.data.classes or 0
 
 
 def _load(session: Session, job: SplitJob, place: Place) -> tuple[Brought, dict[str, int]]:

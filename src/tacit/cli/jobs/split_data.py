@@ -2,25 +2,24 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.cli.jobs.config import Source
-from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.split_job import SplitJob
-from tacit.data import Dataset, load_dataset
-from tacit.data.rows import ids_in
+from tacit.data import Rows, Source
+from tacit.data.source import NOTHING, Given
 from tacit.errors import ConfigError, DataError
 from tacit.learn.split import CUT, SplitTask
 from tacit.learn.split.local import make_top
 from tacit.learn.split.rows import (
     Divided,
     WholeData,
-    divide_dataset,
     divide_rows,
+    divide_whole,
     read_tokens,
     to_tensor,
 )
@@ -46,27 +45,6 @@ class Brought:
         return hashlib.sha256(b"".join(parts)).digest()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class OwnRows:
-    """What is in a party's own file: columns, labels or both, and ids to match rows by, if any."""
-
-    features: Tensor | None = None
-    labels: Tensor | None = None
-    ids: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        one = self.labels if self.features is None else self.features
-        return 0 if one is None else len(one)
-
-    def take(self, chosen: Sequence[int]) -> "OwnRows":
-        """Keep some rows, in the order given."""
-        at = torch.tensor(list(chosen), dtype=torch.int64)
-        features, labels = (
-            None if one is None else one[at] for one in (self.features, self.labels)
-        )
-        return OwnRows(features=features, labels=labels, ids=tuple(self.ids[one] for one in chosen))
-
-
 def check_inputs(job: SplitJob, parties: Sequence[str]) -> None:
     """Make sure, cheaply, that the files of these parties are there."""
     if job.serve is not None:
@@ -89,15 +67,15 @@ def load_whole(job: SplitJob, search: Sequence[Path]) -> WholeData:
     """Load all of a known set."""
     if job.data.set is None:
         raise ConfigError("wanted data.set: the parties' files are not in one place")
-    dataset = load_dataset(job.data.set, search)
-    return divide_dataset(dataset, test_share=job.data.test_share, rows=job.data.rows)
+    whole = Source(set=job.data.set).whole(search)
+    return divide_whole(whole, test_share=job.data.test_share, rows=job.data.rows)
 
 
 def load_part(job: SplitJob, party: str, search: Sequence[Path], given: Given = NOTHING) -> Brought:
     """Load what one party brings; its own file must have the rows of the others, in their order."""
     if job.data.set is None:
         return divide_own(job, load_own(job, party, given))
-    given.refuse_rows(job.data.set, "data")
+    Source(set=job.data.set).refuse_given(given)
     whole = load_whole(job, search)
     features = labels = None
     if party == job.data.labels:
@@ -112,27 +90,49 @@ def load_part(job: SplitJob, party: str, search: Sequence[Path], given: Given = 
     return Brought(features=features, labels=labels, classes=whole.classes)
 
 
-def load_own(job: SplitJob, party: str, given: Given = NOTHING) -> OwnRows:
-    """Load a party's own file, or take what it gives in its place.
+def load_own(job: SplitJob, party: str, given: Given = NOTHING) -> Rows:
+    """Load a party's own file, or take what it gives in its place: columns, labels or both.
 
     Raises:
         DataError: it cannot be read, has no column to match by, or nothing besides it.
     """
     data, has_labels = job.data, party == job.data.labels and job.serve is None
-    source = Source(file=data.files.get(party), label=data.label if has_labels else None)
-    dataset = load_source(source, f"data.files.{party}", (), given)
-    ids = () if data.match is None else ids_in(dataset, data.match)
-    labels = features = None
+    source = Source(
+        file=data.files.get(party),
+        label=data.label if has_labels else None,
+        id=data.match,
+        key=f"data.files.{party}",
+    )
+    rows = source.load(given=given)
+    if data.match is None:
+        rows = replace(rows, ids=())
     if has_labels:
-        _check_classes(job, party, dataset)
-        labels = torch.from_numpy(dataset.labels)
-    if party in data.features:
-        taken = {data.match, data.label if party == data.labels else None}
-        features = _features(job, dataset, taken)
-    return OwnRows(features=features, labels=labels, ids=ids)
+        _check_classes(job, party, rows)
+    if party not in data.features:
+        return replace(rows, features=np.empty((len(rows), 0)), columns=())
+    own_label = data.label if party == data.labels else None
+    rows = rows.without(own_label)  # also of one that only asks
+    if not rows.features.size:
+        besides = " and ".join(sorted(repr(one) for one in (data.match, own_label) if one))
+        raise DataError(f"{rows.name}: wanted a column besides {besides}, got none")
+    values_of(job, rows)
+    return rows
 
 
-def divide_own(job: SplitJob, rows: OwnRows) -> Brought:
+def values_of(job: SplitJob, rows: Rows) -> Tensor | None:
+    """Return features as a network takes them; None for an owner of labels alone.
+
+    Raises:
+        DataError: tokens are wanted, and they are something else.
+    """
+    if not rows.features.size:
+        return None
+    if job.model.vocabulary is None:
+        return to_tensor(rows)
+    return read_tokens(to_tensor(rows), job.model.vocabulary, rows.name)
+
+
+def divide_own(job: SplitJob, rows: Rows) -> Brought:
     """Divide a party's rows into those to train on and those to test on, as the others do.
 
     Raises:
@@ -146,8 +146,8 @@ def divide_own(job: SplitJob, rows: OwnRows) -> Brought:
         return divide_rows(values, rows.ids, test_share=share, rows=most, is_scaled=is_scaled)
 
     return Brought(
-        features=divide(rows.features, True),
-        labels=divide(rows.labels, False),
+        features=divide(values_of(job, rows), True),
+        labels=divide(None if rows.labels is None else torch.from_numpy(rows.labels), False),
         classes=job.data.classes or 0,
     )
 
@@ -160,22 +160,8 @@ def top_of(
     return make_top(job.model.network(task.classes), task, shape)
 
 
-def _features(job: SplitJob, dataset: Dataset, taken: set[str | None]) -> Tensor:
-    """Return the columns that are neither ids nor labels."""
-    values, names = to_tensor(dataset), dataset.feature_names
-    if names:  # pictures have none
-        kept = [at for at, name in enumerate(names) if name not in taken]
-        if not kept:
-            besides = " and ".join(repr(one) for one in sorted(taken - {None}, key=str))
-            raise DataError(f"{dataset.name}: wanted a column besides {besides}, got none")
-        values = values[:, kept]
-    if job.model.vocabulary is not None:
-        return read_tokens(values, job.model.vocabulary, dataset.name)
-    return values
-
-
-def _check_classes(job: SplitJob, party: str, dataset: Dataset) -> None:
-    found, wanted = int(dataset.labels.max()), job.data.classes or 0
+def _check_classes(job: SplitJob, party: str, rows: Rows) -> None:
+    found, wanted = 0 if rows.labels is None else int(rows.labels.max()), job.data.classes or 0
     if found >= wanted:
         raise DataError(
             f"data.files.{party}: a label is {found}, wanted labels below data.classes = {wanted}"

@@ -14,7 +14,6 @@ from tacit import __version__
 from tacit.cli import folder
 from tacit.cli.jobs.config import PartyEntry
 from tacit.cli.jobs.digest import job_digest
-from tacit.cli.jobs.given import check_source
 from tacit.cli.jobs.kind import Part, Place
 from tacit.cli.jobs.train_data import join_owners, load_rows
 from tacit.cli.jobs.train_job import TrainJob
@@ -42,7 +41,7 @@ def check_inputs(job: TrainJob, parties: Sequence[str]) -> None:
         OwnModel.read(job.model.code)
     for name, owner in job.data.owners.items():
         if name in parties:
-            check_source(owner, f"data.owners.{name}")
+            owner.source(name).check()
 
 
 def take_part(session: Session, job: TrainJob, place: Place) -> Part:
@@ -63,11 +62,12 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         owners, split = tuple(job.data.owners), job.data.split
         task = job.task(exchange_holdings(session, owners, mine, split=split))
     state = _state_folder(session, job, place, mine)
+    labels = None if mine is None or mine.labels is None else torch.from_numpy(mine.labels)
     trained = train(
         session,
         task,
-        rows=None if mine is None else mine.features,
-        labels=None if mine is None else mine.labels,
+        rows=None if mine is None else torch.from_numpy(mine.features),
+        labels=labels,
         folder=state if job.training.keep else None,
         is_fresh=place.is_fresh,
         book=_book(job, session.me),
@@ -78,7 +78,7 @@ def take_part(session: Session, job: TrainJob, place: Place) -> Part:
         trained,
         report=place.report(),
         counts=counts,
-        labels=None if mine is None else mine.labels,
+        labels=labels,
     )
     return Part(
         result=replace(result, launched=place.launched),

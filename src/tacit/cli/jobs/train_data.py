@@ -4,20 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.train_job import OwnerTable, TrainJob
-from tacit.data.rows import (
-    Cut,
-    Rows,
-    check_bound,
-    check_features,
-    cut_rows,
-    prepare_labels,
-    stretch,
-)
+from tacit.data.rows import Rows, check_bound, check_features, prepare_labels
+from tacit.data.source import FLAT, NOTHING, Given, stretch
 from tacit.data.texts import read_texts
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training import Holding
@@ -40,7 +33,7 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = 
     if rule is not None and rule.startswith(TEXTS):
         rows = _encoded(table, owner, Path(rule.removeprefix(TEXTS)))
     else:
-        rows = read_rows(table, owner, search, given, shape=job.data.shape)
+        rows = table.source(owner, shape=job.data.shape or FLAT).load(search, given)
     if rule is not None and not rule.startswith(TEXTS):
         rows = replace(rows, features=cut_out(rule, rows.features), columns=())
     wants_labels, is_columns = job.data.labels in (None, owner), job.data.split == "columns"
@@ -50,7 +43,7 @@ def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = 
         known = None if job.model.table is None else job.trainable(reads).table
         if known is None:
             return texts
-        return replace(texts, features=known[texts.features.long()])
+        return replace(texts, features=known.numpy()[texts.features.astype(np.int64)])
     check_features(rows, owner, may_be_none=is_columns and wants_labels)
     labels = None
     if wants_labels:
@@ -68,43 +61,18 @@ def _encoded(table: OwnerTable, owner: str, network: Path) -> Rows:
         raise ConfigError(f"data.owners.{owner}: texts come from a 'file' with lines of JSON")
     texts, classes = read_texts(table.file, label=table.label)
     part = stretch(table.rows, len(texts), f"data.owners.{owner}.rows")
-    features = torch.from_numpy(TextNetwork(network)(texts[part]))
-    return Rows(features=features, labels=torch.from_numpy(classes[part]), ids=())
+    return Rows(features=TextNetwork(network)(texts[part]), labels=classes[part])
 
 
 def _texts(rows: Rows, owner: str, vocabulary: int) -> Rows:
     """Cut rows of ids into what is read and what is to be told at every token."""
     ids = rows.features
-    if ids.dim() != 2 or ids.shape[1] < 2:
-        raise DataError(f"{owner!r}: wanted rows of two ids or more, got {tuple(ids.shape[1:])}")
-    if not bool(((ids >= 0) & (ids < vocabulary) & (ids == ids.round())).all()):
+    if ids.ndim != 2 or ids.shape[1] < 2:
+        raise DataError(f"{owner!r}: wanted rows of two ids or more, got {ids.shape[1:]}")
+    if not ((ids >= 0) & (ids < vocabulary) & (ids == ids.round())).all():
         raise DataError(f"{owner!r}: wanted ids, whole numbers from 0 to {vocabulary - 1}")
-    hot = nn.functional.one_hot(ids[:, 1:].long(), vocabulary).double()
-    return replace(rows, features=ids[:, :-1].contiguous(), labels=hot, columns=())
-
-
-def read_rows(
-    table: OwnerTable,
-    owner: str,
-    search: Sequence[Path],
-    given: Given = NOTHING,
-    *,
-    shape: tuple[int, ...] | None = None,
-) -> Rows:
-    """Read an owner's part of the data; labels are classes, if there are any.
-
-    Raises:
-        DataError: it cannot be read, holds NaN, or nothing is left of it.
-    """
-    cut = Cut(
-        id=table.id,
-        rows=table.rows,
-        columns=table.columns,
-        scale=table.scale,
-        shape=shape,
-        is_public=table.set is not None,
-    )
-    return cut_rows(load_source(table, f"data.owners.{owner}", search, given), cut, owner=owner)
+    hot = np.eye(vocabulary)[ids[:, 1:].astype(np.int64)]
+    return replace(rows, features=np.ascontiguousarray(ids[:, :-1]), labels=hot, columns=())
 
 
 def join_owners(
@@ -119,9 +87,9 @@ def join_owners(
         parts = align_in_the_clear(parts)
     holdings = tuple(holding_of(owner, one, split=job.data.split) for owner, one in parts.items())
     along = 0 if job.data.split == "rows" else 1
-    features = torch.cat([one.features for one in parts.values()], dim=along)
-    labels = torch.cat([one.labels for one in parts.values() if one.labels is not None])
-    return features, labels, holdings
+    features = np.concatenate([one.features for one in parts.values()], axis=along)
+    labels = np.concatenate([one.labels for one in parts.values() if one.labels is not None])
+    return torch.from_numpy(features), torch.from_numpy(labels), holdings
 
 
 def _classes(job: TrainJob) -> int:

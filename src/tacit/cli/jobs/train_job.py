@@ -17,13 +17,15 @@ from tacit.cli.jobs.config import (
     ProtocolName,
     RingTable,
     Share,
-    Source,
     Stretch,
+    check_named,
     check_parties,
     check_references,
     check_scale,
 )
 from tacit.cli.toml import Problem, RefusedError, refuse
+from tacit.data import Source
+from tacit.data.source import FLAT
 from tacit.errors import ConfigError
 from tacit.learn.training import Holding, Optimiser, Privacy, TrainTask
 from tacit.learn.training.ends import Ends, cut_ends
@@ -61,12 +63,21 @@ class OwnerTable:
         if (self.book is None) != (self.most_epsilon is None):
             refuse("book", "wanted both 'book' and 'most_epsilon', or neither")
         check_scale(self.scale, self.set)
-        _ = self.source
+        check_named(self.set, self.file, self.label)
 
-    @property
-    def source(self) -> Source:
-        """Return where the rows come from."""
-        return Source(set=self.set, file=self.file, label=self.label)
+    def source(self, owner: str, *, shape: tuple[int, ...] = FLAT) -> Source:
+        """Return where the rows come from, and in which form they are wanted."""
+        return Source(
+            set=self.set,
+            file=self.file,
+            label=self.label,
+            id=self.id,
+            rows=self.rows,
+            columns=self.columns,
+            shape=shape,
+            scale=self.scale,
+            key=f"data.owners.{owner}",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.folder import write_text
-from tacit.data import Dataset, load_file
+from tacit.data import Rows, load_file
 from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.party import Progress, Usage
 from tacit.verify import (
@@ -80,7 +80,7 @@ def answer(question: Question, console: Console) -> Answers:
             _check_missing(question, one, data)
     shape = _find_shape(question, data)
     x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
-    labels = data.labels[: question.rows] if data.is_labelled else None
+    labels = None if data.labels is None else data.labels[: question.rows]
     with _telling(console):
         with progress.stage("compile"):
             _rehearse(question, ensemble, x)
@@ -100,14 +100,14 @@ def answer(question: Question, console: Console) -> Answers:
         rows=x,
         timed=timed,
         labels=labels,
-        names=data.feature_names or tuple(f"pixel {f}" for f in range(x.shape[1])),
+        names=data.columns or tuple(f"pixel {f}" for f in range(x.shape[1])),
         shape=shape,
         sizes=tuple(sorted(sizes, key=lambda one: (one.depth, one.trees))),
     )
     return Answers(findings=findings, usage=usage, progress=progress)
 
 
-def _check_missing(question: Question, ensemble: Ensemble, data: Dataset) -> None:
+def _check_missing(question: Question, ensemble: Ensemble, data: Rows) -> None:
     """Refuse missing values that a model does not take, before any row is asked about."""
     missing = int(np.isnan(data.features[: question.rows]).sum())
     if missing and not ensemble.takes_missing:
@@ -148,7 +148,7 @@ def _telling(console: Console) -> AbstractContextManager[None]:
     return tell_compiling(tell)
 
 
-def _find_shape(question: Question, data: Dataset) -> tuple[int, int] | None:
+def _find_shape(question: Question, data: Rows) -> tuple[int, int] | None:
     """Tell height and width of the image that a row is, if it is one."""
     shape = data.features.shape
     if len(shape) == 3:

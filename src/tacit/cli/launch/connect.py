@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from tacit.cli.folder import discard
-from tacit.cli.jobs.given import Given
 from tacit.cli.jobs.kinds import kind_of, load_job
 from tacit.cli.jobs.serve_job import ServeJob, own_identity
 from tacit.cli.launch.member import (
@@ -22,11 +21,12 @@ from tacit.cli.launch.member import (
     own_seat,
     sole_start,
 )
-from tacit.data import Dataset
-from tacit.data.tables import Table, take_rows
+from tacit.data import Rows
+from tacit.data.memory import Handed, take_rows
+from tacit.data.source import Given
 from tacit.errors import ConfigError, DataError
 from tacit.learn.service import PredictionClient, connected
-from tacit.notebook import Rows, Shown
+from tacit.notebook import Lines, Shown
 from tacit.party import Progress, Session, Usage
 from tacit.result import Result
 
@@ -51,7 +51,7 @@ class Answer(Shown):
     shares: Mapping[str, Tensor] = field(default_factory=dict)
     result: Result | None = None
 
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
         held = [
             (name, f"{len(tensors)} tensors")
@@ -70,8 +70,8 @@ class Member(Protocol):
 
     def run(
         self,
-        x: Table | None = None,
-        y: Table | None = None,
+        x: Handed = None,
+        y: Handed = None,
         *,
         model: nn.Module | Mapping[str, Tensor] | None = None,
     ) -> Answer:
@@ -157,8 +157,8 @@ class _Party:
 
     def run(
         self,
-        x: Table | None = None,
-        y: Table | None = None,
+        x: Handed = None,
+        y: Handed = None,
         *,
         model: nn.Module | Mapping[str, Tensor] | None = None,
     ) -> Answer:
@@ -184,8 +184,8 @@ class _Client:
 
     def run(
         self,
-        x: Table | None = None,
-        y: Table | None = None,
+        x: Handed = None,
+        y: Handed = None,
         *,
         model: nn.Module | Mapping[str, Tensor] | None = None,
     ) -> Answer:
@@ -208,13 +208,13 @@ def as_client(job: ServeJob, me: str, keys: Path) -> Iterator[Member]:
         yield _Client(job, client)
 
 
-def _shaped(job: ServeJob, dataset: Dataset) -> Tensor:
+def _shaped(job: ServeJob, rows: Rows) -> Tensor:
     inputs = job.model.inputs
-    features = torch.from_numpy(dataset.features) / job.service.scale
+    features = torch.from_numpy(rows.features) / job.service.scale
     wanted = torch.Size(inputs).numel()
     if features[0].numel() != wanted:
         raise DataError(
-            f"{dataset.name}: the service wants {wanted} features per row, got "
+            f"{rows.name}: the service wants {wanted} features per row, got "
             f"{features[0].numel()}; leave the true classes out (--label names their column)"
         )
     return features.reshape(len(features), *inputs)

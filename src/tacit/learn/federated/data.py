@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.data.dataset import Dataset, scale_of
 from tacit.data.memory import (
+    Handed,
     check_names,
     features_and_labels,
     mark_of,
@@ -19,11 +18,8 @@ from tacit.data.memory import (
     to_array,
 )
 from tacit.data.partition import Partition, data_generator, divide
-from tacit.data.rows import state_far
+from tacit.data.rows import Rows, state_far
 from tacit.errors import DataError
-
-Rows = Any
-"""Features and labels: a pair of arrays or tensors, or a data set of them; hence Any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +44,7 @@ class Shards:
 
     def state_far(self) -> str:
         """Say which columns are in units of their own, to whoever has these rows."""
-        return state_far(self.features, self.columns)
+        return state_far(self.features.cpu().numpy(), self.columns)
 
     def to(self, device: str) -> "Shards":
         """Return the same on a device."""
@@ -61,7 +57,7 @@ class Shards:
         )
 
 
-def shard_rows(clients: Sequence[Rows], *, test: Rows | None = None) -> Shards:
+def shard_rows(clients: Sequence[Handed], *, test: Handed = None) -> Shards:
     """Take the rows of every client as they are.
 
     Args:
@@ -94,8 +90,8 @@ def shard_rows(clients: Sequence[Rows], *, test: Rows | None = None) -> Shards:
 
 
 def divide_rows(
-    train: Dataset,
-    test: Dataset,
+    train: Rows,
+    test: Rows,
     clients: int,
     *,
     partition: Partition,
@@ -115,7 +111,7 @@ def divide_rows(
     Raises:
         DataError: there are no labels to learn.
     """
-    if not train.is_labelled:
+    if train.labels is None:
         raise DataError(f"data set {train.name!r} has no labels to learn")
     generator = data_generator(seed)
     chosen = np.arange(len(train.labels))
@@ -123,18 +119,18 @@ def divide_rows(
         chosen = np.sort(generator.permutation(len(chosen))[:rows])
     labels = train.labels[chosen]
     return Shards(
-        features=torch.tensor(train.scaled()[chosen], dtype=torch.float32),
+        features=torch.tensor(train.features[chosen], dtype=torch.float32),
         labels=torch.tensor(labels),
         parts=divide(labels, clients, partition, generator),
-        test_features=torch.tensor(test.scaled(), dtype=torch.float32),
+        test_features=torch.tensor(test.features, dtype=torch.float32),
         test_labels=torch.tensor(test.labels),
-        classes=len(train.label_names),
-        scale=scale_of(train),
-        columns=train.feature_names,
+        classes=len(train.classes),
+        scale=train.scale,
+        columns=train.columns,
     )
 
 
-def join_rows(sets: Sequence[tuple[Dataset, Dataset]], names: Sequence[str]) -> Shards:
+def join_rows(sets: Sequence[tuple[Rows, Rows]], names: Sequence[str]) -> Shards:
     """Take one set per client, each with rows of its own to test on.
 
     Args:
@@ -146,9 +142,9 @@ def join_rows(sets: Sequence[tuple[Dataset, Dataset]], names: Sequence[str]) -> 
     """
     first = sets[0][0]
     for name, (train, _) in zip(names, sets, strict=True):
-        if not train.is_labelled:
+        if train.labels is None:
             raise DataError(f"{name}: no labels to learn; name their column in data.label")
-        if (train.feature_names, train.label_names) != (first.feature_names, first.label_names):
+        if (train.columns, train.classes) != (first.columns, first.classes):
             raise DataError(
                 f"{name}: its columns or classes are others than those of {names[0]}; list "
                 "the values that may occur in a description of each file (docs/howto/data.md)"
@@ -160,13 +156,13 @@ def join_rows(sets: Sequence[tuple[Dataset, Dataset]], names: Sequence[str]) -> 
         parts=_in_order([len(one.labels) for one in trains]),
         test_features=_features(tests),
         test_labels=torch.tensor(np.concatenate([one.labels for one in tests])),
-        classes=len(first.label_names),
-        scale=scale_of(first),
-        columns=first.feature_names,
+        classes=len(first.classes),
+        scale=first.scale,
+        columns=first.columns,
     )
 
 
-def _tensors(name: str, rows: Rows) -> tuple[Tensor, Tensor]:
+def _tensors(name: str, rows: Handed) -> tuple[Tensor, Tensor]:
     try:
         given, labels = features_and_labels(rows)
         x, y = torch.from_numpy(numbers_of(given)), torch.as_tensor(to_array(labels))
@@ -189,5 +185,5 @@ def _in_order(counts: Sequence[int]) -> tuple[NDArray[np.int64], ...]:
     return tuple(np.split(np.arange(ends[-1]), ends[:-1]))
 
 
-def _features(sets: Sequence[Dataset]) -> Tensor:
-    return torch.tensor(np.concatenate([one.scaled() for one in sets]), dtype=torch.float32)
+def _features(sets: Sequence[Rows]) -> Tensor:
+    return torch.tensor(np.concatenate([one.features for one in sets]), dtype=torch.float32)

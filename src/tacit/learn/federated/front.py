@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tacit.crypto.cipher import Scheme
-from tacit.data.memory import numbers_of
+from tacit.data.memory import Handed, numbers_of
 from tacit.data.metrics import measure_odds
 from tacit.dp import Ledger
 from tacit.errors import ConfigError
 from tacit.learn.federated.aggregators import find_aggregator
 from tacit.learn.federated.config import RoundConfig, round_config
 from tacit.learn.federated.contract import HELPER, Meter
-from tacit.learn.federated.data import Rows, Shards, shard_rows
+from tacit.learn.federated.data import Shards, shard_rows
 from tacit.learn.federated.engine import LocalEngine
 from tacit.learn.federated.models import build_model
 from tacit.learn.federated.provision import provision
@@ -37,8 +37,7 @@ from tacit.learn.federated.secagg import Server
 from tacit.learn.federated.spec import AggregatorName, FederatedSpec, LocalTraining, PrivacySpec
 from tacit.learn.federated.summary import claims_of, describe, measures_of, notes_of
 from tacit.learn.federated.training import Learner
-from tacit.notebook import Rows as Lines
-from tacit.notebook import Shown
+from tacit.notebook import Lines, Shown
 from tacit.result import Claim, Metric
 from tacit.ring import Prg, check_device
 
@@ -171,12 +170,12 @@ class FederatedResult(Shown):
 
 def fit(
     model: nn.Module | str,
-    clients: Sequence[Rows],
+    clients: Sequence[Handed],
     *,
     privacy: PrivacySpec | None = None,
     rounds: int = 10,
     aggregation: AggregatorName = "masked",
-    test: Rows | None = None,
+    test: Handed = None,
     engine: Engine = "local",
     on_round: OnRound = lambda report: None,
     **settings: Unpack[Settings],

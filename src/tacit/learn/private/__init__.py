@@ -6,7 +6,7 @@ from tacit.learn.private.models import (
     load_logistic,
     logistic_of,
     save_logistic,
-    scaled_features,
+    table_of,
     train_logistic,
 )
 from tacit.learn.private.predict import (
@@ -39,8 +39,8 @@ __all__ = [
     "predict",
     "predict_plain",
     "save_logistic",
-    "scaled_features",
     "secure",
     "summarise",
+    "table_of",
     "train_logistic",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit.mpc import Plan, Roles
-from tacit.notebook import Rows, Shown
+from tacit.notebook import Lines, Shown
 from tacit.result import Cost, Leak, Result
 
 
@@ -65,6 +65,6 @@ class Answer(Shown):
         """Return what was shown to whom, and why."""
         return self.result.leakage
 
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
         return "Private answer", [("values", shape), *self.result.headline()]

@@ -13,7 +13,7 @@ from tacit.learn.private.crew import Answer
 from tacit.learn.private.facts import INPUT, Facts
 from tacit.learn.private.secured import Secured
 from tacit.mpc import Plan
-from tacit.notebook import Rows
+from tacit.notebook import Lines
 from tacit.party import Meeting, Session, Usage, merge_results, run_threads
 from tacit.result import Forecast, Leak, Result
 
@@ -108,7 +108,7 @@ class Direct(Secured):
             raise ConfigError("a forecast wants input_bound, how large the input can be")
         return bound
 
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         """Say what is computed and by whom; no weight is shown."""
         title, rows = super()._shown()
         hidden = {"parties", "precision", "cap"}

@@ -8,45 +8,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.data.dataset import Dataset
+from tacit.data import Rows
 from tacit.errors import DataError
 from tacit.learn.private.predict import as_weights
 from tacit.nn.weights import read_weights
 
 
-def scaled_features(dataset: Dataset) -> Tensor:
-    """Divide features by their public scale, as every party of a job does."""
-    if dataset.features.ndim != 2:
+def table_of(rows: Rows) -> Tensor:
+    """Return features in rows and columns, or refuse pictures."""
+    if rows.features.ndim != 2:
         raise DataError(
-            f"{dataset.name}: wanted a table of rows and features, "
-            f"got an array of shape {dataset.features.shape}"
+            f"{rows.name}: wanted a table of rows and features, "
+            f"got an array of shape {rows.features.shape}"
         )
-    return torch.from_numpy(np.ascontiguousarray(dataset.scaled()))
+    return torch.from_numpy(np.ascontiguousarray(rows.features))
 
 
-def train_logistic(dataset: Dataset) -> dict[str, Tensor]:
+def train_logistic(rows: Rows) -> dict[str, Tensor]:
     """Train on the owner's own rows, in the clear, and fold the standardisation into the weights.
 
     Folding keeps the means and spreads of the training rows inside the model, where they are
     protected, instead of publishing them for the data owner to apply.
     """
-    if not dataset.is_labelled:
+    if rows.labels is None:
         raise DataError(
-            f"{dataset.name}: logistic regression wants labelled rows to train on, got none; "
+            f"{rows.name}: logistic regression wants labelled rows to train on, got none; "
             "name the column that holds the labels"
         )
-    if set(np.unique(dataset.labels)) != {0, 1}:
+    if set(np.unique(rows.labels)) != {0, 1}:
         raise DataError(
-            f"{dataset.name}: logistic regression wants the labels 0 and 1, "
-            f"got {sorted(set(dataset.labels.tolist()))[:10]}"
+            f"{rows.name}: logistic regression wants the labels 0 and 1, "
+            f"got {sorted(set(rows.labels.tolist()))[:10]}"
         )
     # Imported by who trains: it takes a second, and the other parties need it for nothing.
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
-    x = scaled_features(dataset).numpy()
+    x = table_of(rows).numpy()
     scaler = StandardScaler().fit(x)
-    model = LogisticRegression(max_iter=1000).fit(scaler.transform(x), dataset.labels)
+    model = LogisticRegression(max_iter=1000).fit(scaler.transform(x), rows.labels)
     weight = model.coef_[0] / scaler.scale_
     bias = model.intercept_[0] - float(weight @ scaler.mean_)
     return as_weights(torch.from_numpy(weight), torch.tensor(bias))

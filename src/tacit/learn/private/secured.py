@@ -27,7 +27,7 @@ from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
 from tacit.mpc.pace import add_computing
 from tacit.nn import Imported, quarters_of, size_of
 from tacit.nn.capping import note_of, with_room
-from tacit.notebook import Rows, Shown
+from tacit.notebook import Lines, Shown
 from tacit.party import Meeting, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Forecast, Leak, Result
 
@@ -204,7 +204,7 @@ class Secured(Shown):
             ),
         )
 
-    def _shown(self) -> tuple[str, Rows]:
+    def _shown(self) -> tuple[str, Lines]:
         """Say what is computed, by whom, and how exactly; no weight is shown."""
         crew, bound = self.crew, self.input_bound
         dealt = "" if crew.dealer is None else f", {crew.dealer} (dealer)"

@@ -5,13 +5,13 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.data.memory import features_and_labels, features_of, numbers_of
+from tacit.data.memory import Handed, features_and_labels, features_of, numbers_of
 from tacit.data.metrics import measure_odds
 from tacit.data.rows import state_far
 from tacit.errors import ConfigError, DataError
@@ -25,8 +25,7 @@ from tacit.learn.split.rows import Divided, divide_rows
 from tacit.learn.split.summary import Done, draw_epochs, summarise
 from tacit.learn.split.task import Pace, SplitTask
 from tacit.learn.split.top import Epoch
-from tacit.notebook import Rows as Lines
-from tacit.notebook import Shown
+from tacit.notebook import Lines, Shown
 from tacit.party import (
     Listener,
     Meeting,
@@ -42,8 +41,6 @@ from tacit.result import Claim, Cost, Leak, Metric, PartyReport, Result
 
 _LOG = logging.getLogger(__name__)
 
-Rows = Any
-"""Rows as a tensor, an array, a data frame, or a torch or Hugging Face data set."""
 Launch = Literal["threads", "processes"]
 
 
@@ -85,11 +82,11 @@ class SplitModel(Shown):
         """Return what is promised, and what is not."""
         return self.result.claims
 
-    def predict(self, features: Rows | Mapping[str, Rows]) -> Tensor:
+    def predict(self, features: Handed | Mapping[str, Handed]) -> Tensor:
         """Return the class of every row, here, where all parts are; nothing travels."""
         return self.logits(features).argmax(1)
 
-    def logits(self, features: Rows | Mapping[str, Rows]) -> Tensor:
+    def logits(self, features: Handed | Mapping[str, Handed]) -> Tensor:
         """Return the logits of rows, through the compressor, as they would be served."""
         given = _by_owner(features, self.task.feature_owners)
         cuts = []
@@ -117,8 +114,8 @@ class SplitModel(Shown):
 def fit(
     model: nn.Module | Mapping[str, nn.Module],
     *,
-    features: Rows | Mapping[str, Rows],
-    labels: Rows,
+    features: Handed | Mapping[str, Handed],
+    labels: Handed,
     cut: str | None = None,
     top: nn.Module | None = None,
     classes: int | None = None,
@@ -358,7 +355,9 @@ def _parts(
     return dict(bottoms), copy.deepcopy(top)
 
 
-def _by_owner(features: Rows | Mapping[str, Rows], owners: tuple[str, ...]) -> Mapping[str, Rows]:
+def _by_owner(
+    features: Handed | Mapping[str, Handed], owners: tuple[str, ...]
+) -> Mapping[str, Handed]:
     if isinstance(features, Mapping):
         return features
     if len(owners) != 1:
@@ -366,7 +365,7 @@ def _by_owner(features: Rows | Mapping[str, Rows], owners: tuple[str, ...]) -> M
     return {owners[0]: features}
 
 
-def _check(given: Mapping[str, Rows], y: Tensor, owners: tuple[str, ...], lab: str) -> None:
+def _check(given: Mapping[str, Handed], y: Tensor, owners: tuple[str, ...], lab: str) -> None:
     if set(given) != set(owners) or not set(owners) - {lab}:
         raise ConfigError(
             f"wanted features and a module of the same owners, at least one beside {lab!r}, got "
@@ -377,7 +376,7 @@ def _check(given: Mapping[str, Rows], y: Tensor, owners: tuple[str, ...], lab: s
         raise DataError(f"wanted a label per row, got labels {tuple(y.shape)} and rows {counts}")
 
 
-def _tensor(rows: Rows) -> Tensor:
+def _tensor(rows: Handed) -> Tensor:
     if isinstance(rows, Tensor):
         found = rows.detach()
     else:

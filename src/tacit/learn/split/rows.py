@@ -8,11 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.data.dataset import PUBLIC_SEED, Dataset
-from tacit.data.source import split as split_dataset
+from tacit.data.partition import PUBLIC_SEED, USUAL_TEST_SHARE, split
+from tacit.data.rows import Rows
 from tacit.errors import DataError
-
-_USUAL_TEST_SHARE = 0.3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,19 +57,17 @@ class Columns(nn.Module):
         return (x - self.mean) / self.spread
 
 
-def divide_dataset(dataset: Dataset, *, test_share: float | None, rows: int | None) -> WholeData:
+def divide_whole(whole: Rows, *, test_share: float | None, rows: int | None) -> WholeData:
     """Divide a data set whose every row is known to all.
 
     Args:
-        dataset: with classes.
+        whole: with classes.
         test_share: of the rows, to test on; as published if not given.
         rows: take only so many to train on.
     """
-    if not dataset.is_labelled:
-        raise DataError(f"{dataset.name}: wanted a set with classes")
-    train, test = (
-        split_dataset(dataset, part=part, test_share=test_share) for part in ("train", "test")
-    )
+    train, test = (split(whole, part=part, test_share=test_share) for part in ("train", "test"))
+    if train.labels is None or test.labels is None:
+        raise DataError(f"{whole.name}: wanted a set with classes")
     train_x, test_x = to_tensor(train)[:rows], to_tensor(test)
     columns = columns_of(train_x)
     if columns is not None:
@@ -81,7 +77,7 @@ def divide_dataset(dataset: Dataset, *, test_share: float | None, rows: int | No
         train_y=torch.from_numpy(train.labels)[:rows],
         test_x=test_x,
         test_y=torch.from_numpy(test.labels),
-        classes=len(dataset.label_names),
+        classes=len(whole.classes),
     )
 
 
@@ -108,7 +104,7 @@ def divide_rows(
     # By position alone: a feature owner has no classes to divide evenly.
     total = len(values)
     order = torch.from_numpy(np.random.default_rng(PUBLIC_SEED).permutation(total))
-    count = max(1, round(total * (test_share or _USUAL_TEST_SHARE)))
+    count = max(1, round(total * (test_share or USUAL_TEST_SHARE)))
     if total <= count:
         raise DataError(f"wanted rows to train on and rows to test on, got {total} in all")
     train, test = values[order[count:]][:rows], values[order[:count]]
@@ -125,9 +121,9 @@ def columns_of(train: Tensor) -> Columns | None:
     return Columns(train) if is_table else None
 
 
-def to_tensor(dataset: Dataset) -> Tensor:
-    """Return scaled rows."""
-    return torch.from_numpy(dataset.scaled().astype(np.float32))
+def to_tensor(rows: Rows) -> Tensor:
+    """Return features in the precision of a network."""
+    return torch.from_numpy(rows.features.astype(np.float32))
 
 
 def read_tokens(values: Tensor, vocabulary: int, name: str) -> Tensor:

@@ -5,12 +5,12 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import exp
-from typing import Any, TypedDict, Unpack, final
+from typing import TypedDict, Unpack, final
 
 import torch
 from torch import Tensor, nn
 
-from tacit.data.memory import features_and_labels, mark_of, names_of, numbers_of, to_array
+from tacit.data.memory import Handed, features_and_labels, mark_of, names_of, numbers_of, to_array
 from tacit.errors import ConfigError, DataError
 from tacit.learn.training.clipping import shorten_rows
 from tacit.learn.training.holdings import HOLDING
@@ -23,13 +23,10 @@ from tacit.learn.training.task import Holding, Loss, Schedule, TrainTask
 from tacit.mpc import Roles
 from tacit.nn import Model, as_input, make_any_model
 from tacit.nn.tracing import TRACING
-from tacit.notebook import Rows as Lines
-from tacit.notebook import Shown
+from tacit.notebook import Lines, Shown
 from tacit.party import Listener, Meeting, Progress, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Cost, Leak, Metric, Result
 
-Rows = Any
-"""Rows as a tensor, or as what NumPy takes for an array."""
 DEALER = "dealer"
 BOUND, PRIVATE_BOUND = 4.0, 64.0
 
@@ -107,7 +104,7 @@ class TrainedModel(Shown):
         """Return the exponential of the last loss that was shown; None where none was."""
         return exp(self.history[-1][1]) if self.history else None
 
-    def logits(self, features: Rows) -> Tensor:
+    def logits(self, features: Handed) -> Tensor:
         """Return scores of rows, here, as they were trained: of norm 1 at most with privacy."""
         if self.model is None:
             raise ConfigError("the weights stayed shared; train with give=True to have them")
@@ -119,7 +116,7 @@ class TrainedModel(Shown):
             found: Tensor = self.model(as_input(self.model, rows.to(kind)))
         return found if self.task.head is None else found @ self.task.head.T.to(kind)
 
-    def predict(self, features: Rows) -> Tensor:
+    def predict(self, features: Handed) -> Tensor:
         """Return the class of every row, or of every token."""
         scores = self.logits(features)
         return (scores[..., 0] >= 0).long() if self.task.loss == "logistic" else scores.argmax(-1)
@@ -130,7 +127,7 @@ class TrainedModel(Shown):
 
 def train(
     model: nn.Module,
-    owners: Mapping[str, Rows],
+    owners: Mapping[str, Handed],
     *,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -244,7 +241,7 @@ def _privacy(
     epsilon: float | None,
     delta: float | None,
     clip: float,
-    owners: Mapping[str, Rows],
+    owners: Mapping[str, Handed],
     *,
     looks: Looks | None,
     noise: Noise | None,
@@ -268,7 +265,7 @@ def _privacy(
 
 def _prepare(
     model: nn.Module,
-    owners: Mapping[str, Rows],
+    owners: Mapping[str, Handed],
     *,
     privacy: Privacy | None,
     protocol: str,
@@ -358,7 +355,7 @@ def _task(
     )
 
 
-def _rows(name: str, given: Rows) -> Tensor:
+def _rows(name: str, given: Handed) -> Tensor:
     rows = torch.from_numpy(numbers_of(given, whose=f"rows of {name!r}"))
     if rows.dim() < 2 or not rows.numel():
         raise DataError(f"{name!r}: wanted rows of numbers, got the shape {tuple(rows.shape)}")
@@ -367,7 +364,7 @@ def _rows(name: str, given: Rows) -> Tensor:
     return rows
 
 
-def _labels(name: str, given: Rows, rows: int, task: TrainTask) -> Tensor:
+def _labels(name: str, given: Handed, rows: int, task: TrainTask) -> Tensor:
     """Give labels one-hot, or as a column of zeros and ones."""
     if given is None:
         raise DataError(f"{name!r}: wanted rows and labels, got rows alone")
@@ -399,5 +396,5 @@ def _loaded(module: nn.Module, task: TrainTask, trained: Trained) -> nn.Module:
     return made
 
 
-def _tensor(values: Rows) -> Tensor:
+def _tensor(values: Handed) -> Tensor:
     return torch.as_tensor(to_array(values))

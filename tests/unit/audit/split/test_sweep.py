@@ -11,7 +11,7 @@ from tacit.audit.split.sweep import Point, draw_sweep, sweep_here, sweep_on_ray,
 from tacit.data import load_dataset
 from tacit.learn.split import Defence, Network, Pace, SplitTask
 from tacit.learn.split.local import make_bottom
-from tacit.learn.split.rows import divide_dataset
+from tacit.learn.split.rows import divide_whole
 from tacit.party import Progress
 
 NETWORK = Network(classes=3, width=8)
@@ -26,7 +26,7 @@ TASK = SplitTask(
 
 @pytest.fixture(scope="module")
 def iris():
-    return divide_dataset(load_dataset("iris", ()), test_share=None, rows=None)
+    return divide_whole(load_dataset("iris", ()), test_share=None, rows=None)
 
 
 def half(strength):

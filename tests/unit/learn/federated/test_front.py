@@ -17,9 +17,9 @@ OPEN = PrivacySpec(clip=2.0)
 def make_rows(clients=8):
     whole = load_dataset("digits", ())
     train, test = (split_dataset(whole, part=part, seed=0) for part in ("train", "test"))
-    x, y = train.scaled().reshape(len(train.labels), -1), train.labels
+    x, y = train.features.reshape(len(train.labels), -1), train.labels
     rows = [(x[i::clients], y[i::clients]) for i in range(clients)]
-    return rows, (test.scaled().reshape(len(test.labels), -1), test.labels)
+    return rows, (test.features.reshape(len(test.labels), -1), test.labels)
 
 
 def test_a_torch_model_is_trained_and_the_given_one_stays_as_it_was():

@@ -30,7 +30,7 @@ def spec_of(adaptive, epsilon):
 
 def make(adaptive, model="mlp", epsilon=90.0):
     rows = split_dataset(load_dataset("digits", ()), part="train", seed=0)
-    features = torch.tensor(rows.scaled(), dtype=torch.float32)
+    features = torch.tensor(rows.features, dtype=torch.float32)
     parts = divide(rows.labels, 8, Partition(how="iid"), np.random.default_rng(0))
     built = build_model(model, features.shape[1:], 10, seed=0)
     learner = Learner(built, features, torch.tensor(rows.labels), parts, training=LocalTraining())

@@ -26,7 +26,7 @@ from tacit.ring import Prg
 
 def make_learner(clients=12, model="linear", how="iid"):
     rows = split_dataset(load_dataset("digits", ()), part="train", seed=0)
-    features = torch.tensor(rows.scaled(), dtype=torch.float32)
+    features = torch.tensor(rows.features, dtype=torch.float32)
     parts = divide(rows.labels, clients, Partition(how=how), np.random.default_rng(0))
     built = build_model(model, features.shape[1:], 10, seed=0)
     recipe = LocalTraining(steps=5, batch=16, rate=0.5)
@@ -36,7 +36,7 @@ def make_learner(clients=12, model="linear", how="iid"):
 def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
     learner = make_learner(policy.clients, how=how)
     test = split_dataset(load_dataset("digits", ()), part="test", seed=0)
-    features = torch.tensor(test.scaled(), dtype=torch.float32)
+    features = torch.tensor(test.features, dtype=torch.float32)
     engine = LocalEngine(
         learner,
         find_aggregator(policy.aggregator),

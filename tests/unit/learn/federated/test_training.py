@@ -105,11 +105,11 @@ def test_a_stack_of_one_is_refused():
 def test_a_stack_learns():
     data = load_dataset("digits", ())
     train, test = (split_dataset(data, part=part, seed=0) for part in ("train", "test"))
-    x, y = torch.tensor(train.scaled(), dtype=torch.float32), torch.tensor(train.labels)
+    x, y = torch.tensor(train.features, dtype=torch.float32), torch.tensor(train.labels)
     model = build_stack(("linear", "mlp"), x.shape[1:], 10, seed=0)
     recipe = LocalTraining(steps=150, batch=64, rate=1.0)
     learner = Learner(model, x, y, [np.arange(len(x))], training=recipe)
     weights = learner.first_weights()
     weights = weights + torch.from_numpy(learner.updates(weights, [0], Prg(b"\0" * 16))[0].values)
-    x_test = torch.tensor(test.scaled(), dtype=torch.float32)
+    x_test = torch.tensor(test.features, dtype=torch.float32)
     assert learner.accuracy(weights, x_test, torch.tensor(test.labels)) > 0.9

@@ -5,13 +5,12 @@ import pytest
 import torch
 
 from tacit.data import load_dataset, split_dataset
-from tacit.data.dataset import NO_LABELS
 from tacit.errors import DataError
 from tacit.learn.private import (
     load_logistic,
     predict_plain,
     save_logistic,
-    scaled_features,
+    table_of,
     train_logistic,
 )
 
@@ -23,7 +22,7 @@ def breast_cancer(part):
 def test_a_trained_model_predicts_unseen_rows_well():
     weights = train_logistic(breast_cancer("train"))
     unseen = breast_cancer("test")
-    answers = predict_plain(scaled_features(unseen), weights, reveal="class").numpy()
+    answers = predict_plain(table_of(unseen), weights, reveal="class").numpy()
     assert (answers == unseen.labels).mean() > 0.94
 
 
@@ -33,7 +32,7 @@ def test_a_model_of_more_than_two_classes_is_refused():
 
 
 def test_rows_without_labels_cannot_be_trained_on():
-    unlabelled = replace(breast_cancer("train"), labels=NO_LABELS, label_names=())
+    unlabelled = replace(breast_cancer("train"), labels=None, classes=())
     with pytest.raises(DataError, match="wants labelled rows"):
         train_logistic(unlabelled)
 

@@ -5,22 +5,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data import Dataset
+from tacit.data import Rows
 from tacit.data import load_dataset as load
 from tacit.data import split_dataset as split
-from tacit.data.dataset import NO_LABELS, power_of_two_at_least
+from tacit.data.catalogue import power_of_two_at_least
+from tacit.data.rows import divided, rescaled
 from tacit.errors import ConfigError, DataError
 
 
 def make(labels, *, published_test_rows=0):
     rows = len(labels)
-    return Dataset(
+    return Rows(
         name="numbers",
         features=np.arange(rows, dtype=np.float64)[:, None],
         labels=np.array(labels, np.int64),
-        feature_names=("row",),
-        label_names=("0", "1", "2"),
-        scale=np.ones(1),
+        columns=("row",),
+        classes=("0", "1", "2"),
         published_test_rows=published_test_rows,
     )
 
@@ -63,7 +63,7 @@ def test_a_seed_fixes_the_rows_for_all_parties_and_versions():
     assert not np.array_equal(test.features, split(wine, part="test", seed=8).features)
     assert test.features.shape == (53, 13)
     # A change here changes which rows every user's test figures rest on.
-    assert test.features.sum() == pytest.approx(45745.776)
+    assert test.unscaled().sum() == pytest.approx(45745.776)
 
 
 def test_all_is_all():
@@ -80,10 +80,10 @@ def test_a_published_test_set_is_used_unless_a_share_is_given():
 
 
 def test_rows_without_labels_can_be_divided():
-    dataset = replace(make([0] * 10), labels=NO_LABELS, label_names=())
+    dataset = replace(make([0] * 10), labels=None, classes=())
     test = split(dataset, part="test", seed=0)
     assert len(rows(test)) == 3
-    assert not test.is_labelled
+    assert test.labels is None
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, float("nan")])
@@ -102,16 +102,34 @@ def test_a_part_without_rows_is_refused():
         split(make([0]), part="train", seed=0)
 
 
-@pytest.mark.parametrize(
-    "change", [{"scale": np.ones(2)}, {"labels": np.zeros(3, np.int64)}, {"scale": np.ones(())}]
-)
-def test_shapes_that_contradict_each_other_are_refused(change):
-    with pytest.raises(DataError, match="wanted one"):
-        replace(make([0, 1]), **change)
+def test_labels_and_divisors_that_do_not_fit_the_rows_are_refused():
+    with pytest.raises(DataError, match="wanted one label per row, 2"):
+        replace(make([0, 1]), labels=np.zeros(3, np.int64))
+    for scale in (np.ones(2), np.ones(())):
+        with pytest.raises(DataError, match="wanted one divisor per feature"):
+            divided(make([0, 1]).features, scale)
+    with pytest.raises(
+        DataError, match=r"data\.scale has 2 divisors, the rows are of"
+    ):
+        rescaled(make([0, 1]), (1.0, 2.0), key="data.scale")
+
+
+def test_columns_left_out_take_their_divisors_along():
+    wide = Rows(features=np.ones((2, 3)), columns=("a", "b", "c"), scale=(1.0, 2.0, 4.0))
+    narrow = wide.without("b")
+    assert (narrow.columns, narrow.scale) == (("a", "c"), (1.0, 4.0))
+    assert narrow.unscaled().tolist() == [[1, 4], [1, 4]]
+    assert wide.without("d") is wide
+
+
+def test_rows_are_taken_with_labels_and_ids_in_the_order_given():
+    some = replace(make([0, 1, 2]), ids=("a", "b", "c")).take([2, 0])
+    assert (rows(some), some.labels.tolist(), some.ids) == ([2, 0], [2, 0], ("c", "a"))
+    assert len(some.take(slice(0, 1))) == 1
 
 
 def test_the_representation_shows_no_rows():
-    assert repr(make([0, 1])) == "Dataset('numbers', features of shape (2, 1), 3 classes)"
+    assert repr(make([0, 1])) == "Rows('numbers', features of shape (2, 1), 3 classes)"
 
 
 @given(st.floats(2.0**-40, 2.0**40))
