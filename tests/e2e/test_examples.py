@@ -62,6 +62,13 @@ def test_a_model_made_private_gives_the_same_under_every_protocol():
     assert find_missing(said, promised("secure-a-torch-model.md", "secure_model.py")) is None
 
 
+def test_two_clients_read_the_update_of_the_one_that_passes_weights_between_them():
+    printed = run("research/cyclic_weights.py")
+    assert float(printed["accuracy"]) > 0.8
+    assert float(printed["update.error"]) == 0.0
+    assert printed["digits.read"] == printed["digits.held"]
+
+
 def test_a_training_with_privacy_keeps_its_budget_and_learns():
     printed = run("train_with_dp.py")
     assert 3.9 < float(printed["epsilon"].split()[0]) <= 4.0
