@@ -133,7 +133,6 @@ def enter_by(
                 network=network,
                 counts=protocol.counts,
                 device=protocol.device,
-                naming=protocol.naming,
             )
 
 
