@@ -15,7 +15,7 @@ from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.parts import Between, no_word
 from tacit.llm.permuted import Client, MaskedWeights, Memory, Network
 from tacit.llm.sealed import Reveal, SealedClient, SealedMemory
-from tacit.mpc.offline import Material
+from tacit.mpc.material.offline import Material
 from tacit.party import Session
 
 Meet = Callable[[], AbstractContextManager[Session]]
