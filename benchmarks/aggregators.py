@@ -156,7 +156,7 @@ def _round(word: str, size: int) -> tuple[Meter, dict[int, float]]:
                 yield at, aggregator.make_helper(config, pair, Prg.from_os(), Once())(message)
                 continue
             began = time.process_time()
-            answer = clients[at].answer(message, lambda after=None: _update(size))
+            answer = clients[at].answer(message, lambda: _update(size))
             spent[at] += time.process_time() - began
             yield at, answer
 

@@ -77,7 +77,7 @@ class Stage:
             if index == HELPER:
                 return self.helper(message)
             self.invitations.setdefault(index, message)
-            answer = self.clients[index].answer(message, lambda after=None: self.offers[index])
+            answer = self.clients[index].answer(message, lambda: self.offers[index])
             if self.is_resumed:
                 self.resume(index)
             return answer

@@ -22,7 +22,6 @@ WORDS = {
     "bfv": {"aggregator": "encrypted"},
     "threshold": {"aggregator": "encrypted", "cipher": "paillier", "threshold": 2},
     "keyed": {"aggregator": "keyed"},
-    "sequential": {"aggregator": "sequential"},
     "bfv, verified": {"aggregator": "encrypted", "verified": True},
     "keyed, verified": {"aggregator": "keyed", "verified": True},
     "masked, verified": {"aggregator": "masked", "verified": True},

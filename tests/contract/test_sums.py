@@ -16,7 +16,6 @@ from tacit.learn.federated import (
     encrypted,
     keyed,
     round_config,
-    sequential,
 )
 from tacit.learn.federated.contract import HELPER
 from tacit.learn.federated.encrypted import sides as encrypted_sides
@@ -97,11 +96,11 @@ def test_sums_equal_those_of_masked_bit_for_bit(name, noise, same_words):
 
 def declared(stage, name):
     """Return what a client declares to send, without decrypting: the aggregator's own formula."""
-    room = {"encrypted": encrypted, "keyed": keyed, "sequential": sequential}[stage.aggregator.name]
+    room = {"encrypted": encrypted, "keyed": keyed}[stage.aggregator.name]
     return room.upload_bytes(stage.terms) + (5 + 29) * stage.terms.verified
 
 
-@pytest.mark.parametrize("name", [*list(WORDS)[1:], "sequential"])
+@pytest.mark.parametrize("name", list(WORDS)[1:])
 def test_the_bytes_are_those_declared(name):
     stage = Stage(policy(name), offers())
     found = stage.run()
@@ -115,8 +114,6 @@ def test_the_bytes_are_those_declared(name):
     elif threshold:
         assert len(rest) == threshold
         assert rest == [plain + 8] * threshold  # a part is as long as the ciphertext, and a point
-    elif name == "sequential":
-        assert rest == [9 + 4 * DIMENSION]  # the model, in the clear
     else:
         assert rest == []
         plan = inner(stage).plan
@@ -124,20 +121,20 @@ def test_the_bytes_are_those_declared(name):
         assert stage.meter.down[HELPER] == 5 + 8 + 73 + 133 * CLIENTS
 
 
-@pytest.mark.parametrize("name", [*WORDS, "sequential"])
+@pytest.mark.parametrize("name", WORDS)
 def test_a_client_that_is_killed_after_every_answer_goes_on_from_what_it_saved(name):
     found = Stage(policy(name), offers(), is_resumed=True).run()
     assert found.survivors == tuple(range(CLIENTS))
 
 
-@pytest.mark.parametrize("name", ["bfv", "threshold", "sequential"])
+@pytest.mark.parametrize("name", ["bfv", "threshold"])
 def test_clients_that_fall_silent_when_the_sum_is_opened_are_replaced(name):
     """Their updates stay in the sum: others open it."""
 
     def fall_silent(stage):
         def exchange(messages):
             for index, message in messages.items():
-                is_opening = message[4] in (encrypted_sides.DECRYPT, sequential.REVEAL)
+                is_opening = message[4] == encrypted_sides.DECRYPT
                 if not (is_opening and index in lost):
                     yield index, stage.answer(index, message)
 
@@ -177,7 +174,7 @@ def test_keyed_rounds_survive_any_drop_out():
         ("keyed", {"threshold": 3}, "go with aggregator 'encrypted'"),
         ("keyed", {"authority": bytes(31)}, "the authority's key is 32 bytes"),
         ("masked", {"authority": bytes(32)}, "goes with aggregator 'keyed'"),
-        ("sequential", {"verified": True}, "verified goes with aggregator masked, encrypted"),
+        ("plain", {"verified": True}, "verified goes with aggregator masked, encrypted"),
         (
             "bfv",
             {"server": "malicious", "keys": frozenset(bytes([i] * 32) for i in range(6))},
@@ -217,7 +214,7 @@ def test_noise_is_divided_by_the_clients_that_stay_but_one():
     assert mechanism.claim.assumptions[0].startswith("at least 4 of the clients that stay follow")
 
 
-@pytest.mark.parametrize("name", [*WORDS, "sequential"])
+@pytest.mark.parametrize("name", WORDS)
 def test_every_claim_says_first_who_may_do_what(name):
     claims = promises(policy(name))
     assert all(one.assumptions[0].split(":")[0] in ("semi-honest", "malicious") for one in claims)
@@ -228,13 +225,11 @@ def test_every_claim_says_first_who_may_do_what(name):
         assert "up to 2 of the 6 clients" in said
     if name.startswith("keyed"):
         assert "not with the authority" in said
-    if name == "sequential":
-        assert claims[0].guarantee == "no guarantee"
 
 
 BLANK = {
-    *(("clients", kind) for kind in (48, 0, 4, 8, 80, 88, 96, 32)),
-    *(("server", kind) for kind in (1, 3, 5, 7, 9, 81, 84, 89, 97, 33, 35, 91, 105, 37)),
+    *(("clients", kind) for kind in (48, 0, 4, 8, 80, 88, 32)),
+    *(("server", kind) for kind in (1, 3, 5, 7, 9, 81, 84, 89, 33, 35, 91, 105, 37)),
 }
 """Kinds of messages that are plans, keys, signatures, masks, ciphertexts, or a word of assent."""
 SAID = {
@@ -245,8 +240,6 @@ SAID = {
     ("server", 83): "the sum of the updates",
     ("clients", 104): "the sum of a round and who is in it",
     ("authority", 90): "who is in the sum of a round",
-    ("clients", 98): "the model of the client before",
-    ("server", 99): "the model after the last client",
     ("shuffler", 34): "how many clients report in a round",
     ("clients", 36): "how many reports a round has",
 }
@@ -257,7 +250,7 @@ SHUFFLED = {
 }
 
 
-@pytest.mark.parametrize("name", ["plain", "masked", *WORDS, "sequential", "shuffled"])
+@pytest.mark.parametrize("name", ["plain", "masked", *WORDS, "shuffled"])
 def test_every_message_of_a_round_is_blank_or_in_the_ledger(name):
     spec = policy(name, **(SHUFFLED if name == "shuffled" else {}))
     stage, seen = Stage(spec, offers(), silent={2}), set()

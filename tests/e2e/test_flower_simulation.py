@@ -55,7 +55,6 @@ PROGRAM = """
         ("shuffled", "shuffle", 50.0),
         ("encrypted", "none", None),
         ("keyed", "none", None),
-        ("sequential", "none", None),
     ],
 )
 def test_a_job_runs_on_flowers_simulation(aggregator, kind, epsilon):

@@ -190,9 +190,7 @@ def test_the_plan_of_matched_files_is_the_forecast_of_their_run(tmp_path):
     assert {(one.to, one.what, one.elements) for one in planned.leaks if one.kind != "size"} == told
 
 
-@pytest.mark.parametrize(
-    "aggregator", ["plain", "masked", "shuffled", "encrypted", "keyed", "sequential"]
-)
+@pytest.mark.parametrize("aggregator", ["plain", "masked", "shuffled", "encrypted", "keyed"])
 def test_the_plan_of_a_federated_job_has_the_bytes_and_the_epsilon_of_its_run(aggregator):
     kinds = {"masked": "central", "keyed": "central", "shuffled": "shuffle"}
     kind = kinds.get(aggregator, "none")

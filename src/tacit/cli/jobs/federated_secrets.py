@@ -28,8 +28,8 @@ def make_secrets(path: Path, name: str, folder: Path) -> list[str]:
     spec, secrets = provision(job.spec(), Prg.from_os())
     if not spec.needs_secrets:
         raise ConfigError(
-            f"aggregator {spec.aggregator!r} needs no secrets beforehand; encrypted, sequential "
-            "and verified sums do"
+            f"aggregator {spec.aggregator!r} needs no secrets beforehand; encrypted and "
+            "verified sums do"
         )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for index, secret in enumerate(secrets):

@@ -15,7 +15,6 @@ from tacit.learn.federated.keyed import KeyedClientSide, KeyedServerSide
 from tacit.learn.federated.keyed.sides import make_authority
 from tacit.learn.federated.plain import PlainClient, PlainServer
 from tacit.learn.federated.secagg.sides import SecAggClientSide, SecAggServerSide, Tag
-from tacit.learn.federated.sequential import SequentialClientSide, SequentialServerSide
 from tacit.learn.federated.shuffled import session_of
 from tacit.learn.federated.shuffled.sides import (
     ShuffledClientSide,
@@ -149,10 +148,6 @@ def _keyed_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
     )
 
 
-def _sequential_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
-    return SequentialClientSide(config, secret=seat.secret, saved=seat.saved)
-
-
 def _shuffled_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
     return ShuffledClientSide(config, shuffler=seat.helper, prg=prg, saved=seat.saved)
 
@@ -210,13 +205,6 @@ AGGREGATORS: dict[str, Aggregator] = {
             make_server=lambda config, prg: _server(config, KeyedServerSide(config)),
             make_client=_keyed_client,
             make_helper=_authority,
-        ),
-        Aggregator(
-            name="sequential",
-            server_sees="the model after the last client, and of those before only ciphertexts",
-            privacies=GOES_WITH["sequential"],
-            make_server=SequentialServerSide,
-            make_client=_sequential_client,
         ),
         Aggregator(
             name="bounded",

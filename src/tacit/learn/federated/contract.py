@@ -53,11 +53,8 @@ class Aggregate:
     refused: tuple[PartyError, ...] = ()
 
 
-Offer = Callable[..., Update]
-"""Gives the update when it is needed: it may be trained only then.
-
-Given a change, it is what training adds to the model of the round after that change.
-"""
+Offer = Callable[[], Update]
+"""Gives the update when it is needed: it may be trained only then."""
 Enter = Callable[[bytes], None]
 """Writes down, for good, that something was done; PartyError if it was done before."""
 

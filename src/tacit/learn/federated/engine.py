@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import final
 
 import numpy as np
-import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import Tensor
 
@@ -18,7 +17,6 @@ from tacit.learn.federated.contract import (
     HELPER,
     Aggregate,
     ClientSide,
-    Floats,
     Meter,
     Offer,
     Update,
@@ -161,12 +159,9 @@ class _Source:
         self._expected = [index for index in clients if index != HELPER]
 
     def offer(self, index: int) -> Offer:
-        return lambda after=None: self._take(index, after)
+        return lambda: self._take(index)
 
-    def _take(self, index: int, after: Floats | None) -> Update:
-        if after is not None:
-            begin = self._weights + torch.from_numpy(after).to(self._weights)
-            return self._learner.updates(begin, [index], self._prg)[0]
+    def _take(self, index: int) -> Update:
         if self._records is not None:
             return self._train_records(index, *self._records)
         if self._objective_epsilon is not None:

@@ -192,7 +192,7 @@ def fit(
         rounds: how many at most; the privacy is planned for all of them.
         aggregation: "masked" is secure aggregation, "plain" shows the server every update,
             "shuffled" is the shuffle model, "encrypted" adds ciphertexts, "keyed" has a key
-            authority, "sequential" passes the model on.
+            authority, "bounded" checks lengths between two servers.
         test: features and labels to measure every round on; they are in no claim.
         engine: "local" is this process; "flower" is Flower's simulation, on Ray.
         on_round: is shown every round as it ends.

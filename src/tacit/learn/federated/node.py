@@ -20,11 +20,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.learn.federated.aggregators import Seat, find_aggregator
-from tacit.learn.federated.arrays import Flat, arrays_like, digest_of, flat_arrays
+from tacit.learn.federated.arrays import Flat, digest_of, flat_arrays
 from tacit.learn.federated.config import round_config
 from tacit.learn.federated.contract import Floats, Update, kind_of
 from tacit.learn.federated.journal import Journal, journal_of
-from tacit.learn.federated.sequential import SequentialClientSide
 from tacit.learn.federated.shaping import Outlook, Shaper, shape_update
 from tacit.learn.federated.shuffled import COMPLAINED
 from tacit.learn.federated.silo import Silo
@@ -138,7 +137,7 @@ class Visit:
         config = replace(config, model=to_bytes(state["model"]))
         make = find_aggregator(self._spec.aggregator).make_client
         side = make(config, self._seat(asked, state), Prg.from_os())
-        answer = side.answer(asked.payload, lambda after=None: Update(values, weight, small))
+        answer = side.answer(asked.payload, lambda: Update(values, weight, small))
         if kind_of(answer, sender="this client") == COMPLAINED:
             self._journal.end()
         state["round"] = side.save()
@@ -174,8 +173,7 @@ class Visit:
     def _train(self, asked: Asked, message: Message, app: App) -> dict[str, bytes | int]:
         """Let the app train, and keep what it changed."""
         try:
-            given = message.content.array_records[ARRAYS]
-            before = flat_arrays(given)
+            before = flat_arrays(message.content.array_records[ARRAYS])
         except (ValueError, TypeError, EOFError) as error:
             raise PartyError("server", "its arrays are not numbers that can be read") from error
         model = digest_of(message.content, without=RECORD, bound=asked.bound)
@@ -184,9 +182,6 @@ class Visit:
         message.content = RecordDict(
             {name: one for name, one in message.content.items() if name != RECORD}
         )
-        if self._spec.aggregator == "sequential":
-            before = before + self._start(asked, before.size).astype(before.dtype)
-            message.content[ARRAYS] = arrays_like(given)(before)
         if self._silo is not None:
             # No app's training is taken for a private one: the silo's own is.
             raw, weight = _train_silo(self._silo, before, self._spec), 1
@@ -204,11 +199,6 @@ class Visit:
             "invitation": b"",
             "round": b"",
         }
-
-    def _start(self, asked: Asked, size: int) -> Floats:
-        """Read how far the clients before have brought the model."""
-        config = round_config(self._spec, size)
-        return SequentialClientSide(config, secret=self._secret).start(asked.payload)
 
     def _train_app(self, message: Message, app: App, before: Flat) -> tuple[Floats, int]:
         """Let the app train; return what it changed, and what that weighs in the sum."""

@@ -24,8 +24,6 @@ def promises(spec: FederatedSpec) -> tuple[Claim, ...]:
         found.append(_encrypted(spec))
     if spec.aggregator == "keyed":
         found.append(_keyed(spec))
-    if spec.aggregator == "sequential":
-        found.append(_sequential())
     if spec.aggregator == "bounded":
         found += _bounded(spec)
     if spec.verified:
@@ -80,18 +78,6 @@ def _keyed(spec: FederatedSpec) -> Claim:
         subject=_SUBJECT,
         guarantee=_HIDDEN,
         assumptions=(who, pinned, named, kept, hard, LAST, *chosen, _RANGE),
-    )
-
-
-def _sequential() -> Claim:
-    return Claim(
-        subject="each client's update in a round, towards the next client and the server",
-        guarantee="no guarantee",
-        assumptions=(
-            "semi-honest: every party follows the protocol, and still every client sees the model "
-            "as the one before it left it, and the server the last",
-            "a client and the second one after it together know the update between them",
-        ),
     )
 
 

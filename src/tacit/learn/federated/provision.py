@@ -34,7 +34,7 @@ class ClientSecret:
     """What one client keeps to itself.
 
     Attributes:
-        shared: a key that all clients have, for tags and for weights that are passed on.
+        shared: a key that all clients have, for the tags of verified sums.
         cipher: the secret key of the cipher, or this client's share of it.
     """
 
@@ -87,7 +87,7 @@ def provision_round(
 ) -> tuple[RoundConfig, tuple[bytes, ...]]:
     """Make the keys of a single round, as `provision` does for a run."""
     cipher = (config.cipher, config.threshold) if aggregator == "encrypted" else None
-    if cipher is None and aggregator != "sequential" and not config.verified:
+    if cipher is None and not config.verified:
         return config, (b"",) * config.clients
     public, secrets = _make(config.clients, cipher, prg, BITS)
     return replace(config, public_key=public), secrets

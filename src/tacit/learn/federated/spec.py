@@ -15,9 +15,7 @@ from tacit.learn.federated.secagg.graph import Server, share_of
 from tacit.learn.federated.shuffled.box import KEY_BYTES
 from tacit.learn.federated.shuffled.plan import Method
 
-AggregatorName = Literal[
-    "plain", "masked", "shuffled", "encrypted", "keyed", "sequential", "bounded"
-]
+AggregatorName = Literal["plain", "masked", "shuffled", "encrypted", "keyed", "bounded"]
 Augment = Literal["none", "shift", "flip"]
 Privacy = Literal["none", "central", "local", "local-adaptive", "shuffle", "record"]
 PRIVACIES: tuple[Privacy, ...] = (
@@ -45,7 +43,6 @@ GOES_WITH: dict[str, tuple[Privacy, ...]] = {
     "shuffled": ("shuffle",),
     "encrypted": _SUMS,
     "keyed": _SUMS,
-    "sequential": ("none",),
     "bounded": ("none",),
 }
 """The kinds of privacy that each aggregator can give."""
@@ -295,7 +292,7 @@ class FederatedSpec:
     @property
     def needs_secrets(self) -> bool:
         """Whether clients must hold keys before a run begins; `provision` makes them."""
-        return self.verified or self.aggregator in ("encrypted", "sequential")
+        return self.verified or self.aggregator == "encrypted"
 
     @property
     def helper(self) -> bytes | None:
@@ -349,7 +346,7 @@ class FederatedSpec:
             raise ConfigError(
                 f"verified goes with aggregator {', '.join(VERIFIABLE)}, got {self.aggregator!r}"
             )
-        if self.aggregator in ("encrypted", "sequential") and self.server == "malicious":
+        if self.aggregator == "encrypted" and self.server == "malicious":
             raise ConfigError(
                 f"aggregator {self.aggregator!r} rests on a server that follows the protocol; for "
                 "server 'malicious' take 'masked' or 'keyed'"

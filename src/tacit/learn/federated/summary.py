@@ -79,7 +79,7 @@ def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
                 ),
             )
         )
-    if spec.verified or spec.aggregator in ("encrypted", "keyed", "sequential", "bounded"):
+    if spec.verified or spec.aggregator in ("encrypted", "keyed", "bounded"):
         claims += promises(spec)
     return tuple(claims)
 
@@ -117,7 +117,6 @@ def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
     more: dict[str, list[tuple[str, str, LeakKind, int]]] = {
         "masked": [("clients", present, "size", spec.clients)],
         "keyed": [("authority", in_sum, "size", spec.clients)],
-        "sequential": [("clients", "the model of the client before", "protocol", dimension)],
         "encrypted": [
             ("clients", "the sum of a round, those who decrypt it", "protocol", dimension),
             ("clients", f"{in_sum}, those who decrypt it", "size", spec.clients),
@@ -153,7 +152,7 @@ def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
 def cost_of(spec: FederatedSpec, outcome: Outcome) -> Cost:
     """Return what all rounds moved."""
     rounds = outcome.rounds
-    stages = _STAGES.get(spec.aggregator, spec.clients + 1) + spec.verified
+    stages = _STAGES[spec.aggregator] + spec.verified
     messages = stages * len(rounds) * spec.clients
     ways = {
         ("clients", "server"): (messages, spec.clients * sum(r.bytes_up for r in rounds)),

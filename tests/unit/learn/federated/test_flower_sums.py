@@ -1,4 +1,4 @@
-"""Encrypted, keyed, sequential and verified rounds on Flower: every message meets a new process."""
+"""Encrypted, keyed and verified rounds on Flower: every message meets a new process."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,6 @@ WORDS = {
     "bfv": {"aggregator": "encrypted"},
     "threshold": {"aggregator": "encrypted", "cipher": "paillier", "threshold": 2},
     "keyed": {"aggregator": "keyed"},
-    "sequential": {"aggregator": "sequential"},
     "masked, verified": {"aggregator": "masked", "verified": True},
     "keyed, verified": {"aggregator": "keyed", "verified": True},
 }
@@ -63,19 +62,16 @@ def test_rounds_run_over_nodes_and_silent_ones_are_left_out(name):
     outcome = train_on(grid, policy, rounds=2)
     assert [one.void for one in outcome.rounds] == [None, None]
     assert outcome.rounds[0].survivors == (0, 1, 3)
-    # 0.1, 0.2 and 0.4, on average or one after another.
-    once = 0.7 if name == "sequential" else 0.7 / 3
-    assert np.allclose(outcome.weights, 2 * once, atol=1e-4)
+    assert np.allclose(outcome.weights, 2 * 0.7 / 3, atol=1e-4)  # 0.1, 0.2 and 0.4 on average
 
 
-@pytest.mark.parametrize("name", ["bfv", "keyed", "sequential"])
+@pytest.mark.parametrize("name", ["bfv", "keyed"])
 def test_a_strategy_of_flowers_uses_them_by_one_word(name):
     grid, policy = make_nodes(name)
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=4, min_available_nodes=4)
     private = PrivateStrategy(strategy, policy, timeout_s=0.3)
     result = private.start(grid, FIRST, num_rounds=1)
-    once = 1.0 if name == "sequential" else 0.25
-    assert np.allclose(flat_arrays(result.arrays), once, atol=1e-4)
+    assert np.allclose(flat_arrays(result.arrays), 0.25, atol=1e-4)
 
 
 def test_a_node_without_its_secret_is_refused_before_anything_is_sent():

@@ -33,7 +33,7 @@ def side():
 
 
 def answer(one, message):
-    return one.answer(message, lambda after=None: Update(np.zeros(3, np.float32), 1))
+    return one.answer(message, lambda: Update(np.zeros(3, np.float32), 1))
 
 
 @pytest.mark.parametrize("name", CHANGES)
