@@ -108,9 +108,7 @@ def test_labels_and_divisors_that_do_not_fit_the_rows_are_refused():
     for scale in (np.ones(2), np.ones(())):
         with pytest.raises(DataError, match="wanted one divisor per feature"):
             divided(make([0, 1]).features, scale)
-    with pytest.raises(
-        DataError, match=r"data\.scale has 2 divisors, the rows are of"
-    ):
+    with pytest.raises(DataError, match=r"data\.scale has 2 divisors, the rows are of"):
         rescaled(make([0, 1]), (1.0, 2.0), key="data.scale")
 
 

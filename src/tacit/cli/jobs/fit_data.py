@@ -13,10 +13,10 @@ from tacit.crypto.tags import make_filters, match_filters
 from tacit.data.rows import Floats, Rows
 from tacit.data.source import NOTHING, Given
 from tacit.errors import DataError
-from tacit.learn.vertical import align_in_the_clear
 from tacit.learners import Parties, Planned, Table, divide
 from tacit.learners.tables import Split, facts_of, holding_of
 from tacit.learners.validation import held_out
+from tacit.matching import align_in_the_clear
 
 
 def load_rows(job: FitJob, owner: str, search: Sequence[Path], given: Given = NOTHING) -> Rows:

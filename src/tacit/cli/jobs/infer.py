@@ -20,7 +20,7 @@ from tacit.data.source import NOTHING, Given, shaped
 from tacit.errors import ConfigError, InputError
 from tacit.extras import check_extra
 from tacit.files import check_file
-from tacit.learn.private import (
+from tacit.inference import (
     Answer,
     Forest,
     Secured,
@@ -31,9 +31,9 @@ from tacit.learn.private import (
     summarise,
     table_of,
 )
-from tacit.learn.private.answers import Answers, Labels, read_answers
-from tacit.learn.service import answer_columns, answer_once, load_share
-from tacit.learn.vertical import align_in_the_clear, align_rows, announce_ids
+from tacit.inference.answers import Answers, Labels, read_answers
+from tacit.inference.service import answer_columns, answer_once, load_share
+from tacit.matching import align_in_the_clear, align_rows, announce_ids
 from tacit.nn import as_input, import_module
 from tacit.nn.code import OwnModel
 from tacit.party import Session

@@ -12,7 +12,7 @@ from tacit.data import Rows, Source
 from tacit.data.rows import rescaled
 from tacit.data.source import NOTHING, Given
 from tacit.errors import ConfigError
-from tacit.learn.private import Forest, load_logistic, logistic_of, make_forest, train_logistic
+from tacit.inference import Forest, load_logistic, logistic_of, make_forest, train_logistic
 from tacit.nn.code import OwnModel
 from tacit.nn.weights import load_weights, put_weights
 from tacit.party import Enclave, unseal_file

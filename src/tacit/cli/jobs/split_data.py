@@ -13,9 +13,9 @@ from tacit.cli.jobs.split_job import SplitJob
 from tacit.data import Rows, Source
 from tacit.data.source import NOTHING, Given
 from tacit.errors import ConfigError, DataError
-from tacit.learn.split import CUT, SplitTask
-from tacit.learn.split.local import make_top
-from tacit.learn.split.rows import (
+from tacit.split import CUT, SplitTask
+from tacit.split.local import make_top
+from tacit.split.rows import (
     Divided,
     WholeData,
     divide_rows,

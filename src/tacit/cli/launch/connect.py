@@ -25,7 +25,7 @@ from tacit.data import Rows
 from tacit.data.memory import Handed, take_rows
 from tacit.data.source import Given
 from tacit.errors import ConfigError, DataError
-from tacit.learn.service import PredictionClient, connected
+from tacit.inference.service import PredictionClient, connected
 from tacit.notebook import Lines, Shown
 from tacit.party import Progress, Session, Usage
 from tacit.result import Result
