@@ -11,7 +11,7 @@ from tacit.llm.sealed import (
     serve_sealed_owner,
 )
 from tacit.llm.sealed.schedule import Schedule
-from tacit.mpc.offline import open_material
+from tacit.mpc.material.offline import open_material
 from tacit.party import run_threads
 
 TWO = replace(MEETING, parties=("owner", "user"))

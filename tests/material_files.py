@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from harness import ALICE, BOB, CAROL, MEETING
 from tacit.mpc import OpeningCache, compute, deal_ahead
-from tacit.mpc.offline import (
+from tacit.mpc.material.offline import (
     MaterialFacts,
     body_bytes,
     material_key,

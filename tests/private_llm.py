@@ -136,8 +136,7 @@ def speak(
     a = model.architecture
 
     def owner(session: Session) -> None:
-        bfv = client.get("naming") == "bfv"
-        mine = vault or open_vault(model, precision=precision, counts=counts, bfv=bfv)
+        mine = vault or open_vault(model, precision=precision, counts=counts)
         serve_owner(session, mine)
         out.costs["owner"] = session.cost()
 

@@ -13,7 +13,7 @@ from sequence import Diagram, Party, Row, Sees, Sent, Stage, draw
 from tacit.mpc.contract import Roles
 from tacit.mpc.mixing import NO_DEALER
 from tacit.mpc.plan import Plan, PlanOps, Step, make_plan
-from tacit.mpc.protocols import PROTOCOLS, find_protocol
+from tacit.mpc.registry import PROTOCOLS, find_protocol
 from tacit.party.cost import Message
 
 FOLDER = Path(__file__).parents[1] / "images" / "protocols"

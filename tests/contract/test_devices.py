@@ -7,7 +7,7 @@ import torch
 
 from harness import ALICE, BOB, CAROL, PARTIES, simulate
 from tacit.mpc import PROTOCOLS
-from tacit.mpc.functions_norms import Watch
+from tacit.mpc.functions.norms import Watch
 
 DEVICES = [
     "cpu",

@@ -8,8 +8,8 @@ from harness import ALICE, BOB, CAROL, ROLES, simulate
 from material_files import prepared, run_on
 from tacit.errors import ConfigError, InputError
 from tacit.mpc import PROTOCOLS, find_protocol, make_plan
-from tacit.mpc.dummies import SYMMETRIES
-from tacit.mpc.elementwise import ELEMENTWISE
+from tacit.mpc.functions.elementwise import ELEMENTWISE
+from tacit.mpc.permuted.dummies import SYMMETRIES
 
 ULP = 2.0**-16
 PERMUTED = ("permuted2", "permuted3")

@@ -197,6 +197,15 @@ def test_a_binary_network_answers_two_parties_alone_as_in_the_clear():
     assert float(printed["processor-ms-per-image"]) > 0
 
 
+def test_an_encrypted_choice_names_one_token_and_tells_others_unless_they_are_masked():
+    pytest.importorskip("tenseal", reason="tacit-ml[he] is not installed")
+    printed = run("research/encrypted_choice.py")
+    named, shown = printed["named"].split(", and place 12345 shows ")
+    assert named == shown
+    assert printed["bare"] == "4038 of 4038 other entries read"
+    assert int(printed["masked"].split()[0]) < 10  # by chance one in 2^15
+
+
 def test_averages_of_float_valued_shares_give_the_text_and_the_weights():
     printed = run("research/floating_masks.py")
     off = {name: float(text.split()[2]) for name, text in printed.items() if "off by" in text}
@@ -213,7 +222,8 @@ def test_averages_of_float_valued_shares_give_the_text_and_the_weights():
 
 
 def test_no_example_is_forgotten():
-    assert sorted(path.name for path in FOLDER.glob("research/*.py")) == ["floating_masks.py"]
+    here = Path(__file__).read_text()
+    assert all(f'run("research/{path.name}")' in here for path in FOLDER.glob("research/*.py"))
     assert sorted(path.name for path in FOLDER.glob("*.py")) == [
         "audit_membership.py",
         "binary_network.py",

@@ -11,7 +11,7 @@ from harness import MEETING, simulate
 from tacit import ring
 from tacit.errors import CheatingError, PartyError, RangeError, TacitError
 from tacit.mpc import boundary, compute, find_protocol, make_plan, serve
-from tacit.mpc.checked import boundary as checked_boundary
+from tacit.mpc.protocols.checked import boundary as checked_boundary
 from tacit.party import run_threads
 from uniformity import complaints
 

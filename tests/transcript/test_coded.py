@@ -7,8 +7,8 @@ from harness import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.errors import DataError, InputError
 from tacit.learners.bins import unary_codes
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.additive2 import coded
-from tacit.mpc.additive2.coded import Codes
+from tacit.mpc.arithmetic import coded
+from tacit.mpc.arithmetic.coded import Codes
 from test_transcripts import SAMPLES, assert_carries_nothing
 
 ULP = 2.0**-16

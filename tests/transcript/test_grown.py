@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from harness import ALICE, BOB, MEETING, PARTIES, ROLES, Wiretap, _generators
-from tacit.mpc import PROTOCOLS, OpeningCache, compute, make_plan, randomness, serve
+from tacit.mpc import PROTOCOLS, OpeningCache, compute, make_plan, serve
+from tacit.mpc.material import randomness
 from tacit.party import merge_costs, run_threads, without_setup
 from tacit.party.cost import cost_in_a_row
 from uniformity import complaints, related
@@ -111,7 +112,7 @@ def test_openings_of_all_runs_are_uniform_also_beside_each_other(corrupt):
 def test_a_mask_that_is_drawn_again_in_the_next_run_is_noticed(corrupt, monkeypatch):
     """Entries of the cache, and what meets them, must not get the masks of the run before."""
     for module in ("dealer", "supply"):
-        monkeypatch.setattr(f"tacit.mpc.{module}.step_stream", _without_run)
+        monkeypatch.setattr(f"tacit.mpc.material.{module}.step_stream", _without_run)
     monkeypatch.setattr(randomness.OpeningMask, "_draw", _same_mask)
     assert noticed(corrupt)
 

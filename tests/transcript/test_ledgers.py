@@ -33,7 +33,7 @@ BESIDE = {
     "learn/vertical/exchange.py": "a public key, whose size is a fact",
     "llm/backend/announce.py": "the architecture, as a fact has said",
     "llm/permuted/client.py": "a conversation and its passes, which the ledger has by tokens",
-    "llm/permuted/conversation.py": "the end of a conversation, and a public key",
+    "llm/permuted/conversation.py": "the end of a conversation",
     "llm/permuted/dealer.py": "that a conversation begins",
     "llm/permuted/setup.py": "keys of masks, and weights under them",
     "llm/sealed/dealt.py": "for how many tokens was dealt, which the ledger has",

@@ -6,9 +6,9 @@ import torch
 from harness import ALICE, BOB, simulate
 from tacit import ring
 from tacit.mpc import find_protocol
-from tacit.mpc.additive2.local import numeric_share
-from tacit.mpc.additive2.truncation import Truncate
-from tacit.mpc.permuted2 import kernel as permuted2
+from tacit.mpc.arithmetic.local import numeric_share
+from tacit.mpc.arithmetic.truncation import Truncate
+from tacit.mpc.protocols.permuted2 import kernel as permuted2
 
 FRAC_BITS = 16
 

@@ -21,8 +21,8 @@ import test_permuted
 import test_transcripts
 import test_without_dealer
 from harness import ALICE, BOB, simulate
-from tacit.mpc.checked import proofs
-from tacit.mpc.functions_norms import Watch
+from tacit.mpc.functions.norms import Watch
+from tacit.mpc.protocols.checked import proofs
 from uniformity import complaints
 
 DRAWS = {"words", "bits", "permutation"}
@@ -213,7 +213,7 @@ def test_a_missing_mask_is_noticed(monkeypatch, name, line, column):
     checks = [dropout_drops, transcripts_are_clean, test_permuted.carry_nothing]
     if "checked" in name:
         checks = [tags_are_clean]
-    elif "joint" in name:
+    elif "two_party" in name:
         checks = [test_without_dealer.assert_clean]
     elif any(word in name for word in ("permuted", "order", "dummies")):
         checks.reverse()  # the likely one first

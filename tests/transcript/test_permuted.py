@@ -12,8 +12,8 @@ import torch
 
 from harness import ALICE, BOB, CAROL, simulate
 from tacit.mpc import narrow
-from tacit.mpc.permuted2.kernel import SeenBySecond
-from tacit.mpc.permuted3.kernel import SeenByHelper
+from tacit.mpc.protocols.permuted2.kernel import SeenBySecond
+from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
 from test_transcripts import (
     SAMPLES,
     assert_carries_nothing,

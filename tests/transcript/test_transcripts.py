@@ -13,11 +13,11 @@ import torch
 from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulate
 from tacit import ring
 from tacit.mpc import PROTOCOLS, compute, make_plan, serve
-from tacit.mpc.additive2.logspaced import FEW
-from tacit.mpc.functions_attention import saturated
-from tacit.mpc.functions_norms import Watch, _excess
+from tacit.mpc.functions.attention import saturated
+from tacit.mpc.functions.norms import Watch, _excess
+from tacit.mpc.functions.poles import FEW
+from tacit.mpc.material.randomness import unpack
 from tacit.mpc.narrow import sign_extend, uncut
-from tacit.mpc.randomness import unpack
 from tacit.party import run_threads
 from uniformity import complaints, related
 

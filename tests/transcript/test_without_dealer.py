@@ -19,10 +19,10 @@ import torch
 from harness import ALICE, BOB, simulate
 from tacit.crypto.joint import transfer
 from tacit.crypto.joint.garbling import Garbler, lowest_bits
-from tacit.mpc.joint.garbled import Garbled
-from tacit.mpc.joint.matrices import Matrices
-from tacit.mpc.joint.pair import KEY_BYTES
 from tacit.mpc.mixing import NO_DEALER
+from tacit.mpc.protocols.two_party.garbled import Garbled
+from tacit.mpc.protocols.two_party.matrices import Matrices
+from tacit.mpc.protocols.two_party.pair import KEY_BYTES
 from test_transcripts import columns
 from uniformity import complaints
 

@@ -19,7 +19,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.learners.blocks import Block, enter_blocks
 from tacit.learners.engine import Walker
 from tacit.learners.tables import Table
-from tacit.mpc.additive2.coded import Codes
+from tacit.mpc.arithmetic.coded import Codes
 
 
 @dataclass(frozen=True, eq=False)

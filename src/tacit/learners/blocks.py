@@ -14,7 +14,7 @@ from tacit.errors import DataError
 from tacit.learners.engine import Engine, Given, Values, Walker
 from tacit.learners.tables import Table
 from tacit.mpc import find_protocol
-from tacit.mpc.additive2.coded import Codes
+from tacit.mpc.arithmetic.coded import Codes
 from tacit.mpc.plan import owner_role
 from tacit.mpc.share import Spec
 

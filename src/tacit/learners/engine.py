@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mpc import OpeningCache, Plan, Roles, Share, compute, find_protocol, make_plan, serve
-from tacit.mpc.additive2.coded import Codes, OpenCoded
+from tacit.mpc.arithmetic.coded import Codes, OpenCoded
 from tacit.mpc.boundary import Input
 from tacit.mpc.pace import add_computing
 from tacit.mpc.share import Spec

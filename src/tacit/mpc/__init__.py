@@ -1,12 +1,12 @@
 """Computing on secrets: protocols, the plan, the dealer, and ops that run a model on shares."""
 
-from tacit.mpc.additive2.public import Told
-from tacit.mpc.additive2.weights import Words
+from tacit.mpc.arithmetic.public import Told
+from tacit.mpc.arithmetic.weights import Words
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import MpcProtocol, Roles
 from tacit.mpc.pace import sum_forecasts
 from tacit.mpc.plan import Plan, PlanOps, make_plan
-from tacit.mpc.protocols import PROTOCOLS, find_protocol
+from tacit.mpc.registry import PROTOCOLS, find_protocol
 from tacit.mpc.run import attend, compute, deal_ahead, discard, serve
 from tacit.mpc.secret_ops import SecretOps
 from tacit.mpc.share import BitShare, Share

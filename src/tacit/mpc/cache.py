@@ -54,7 +54,7 @@ class OpeningCache:
 
     Args:
         weights_on: the device on which weights lie and are multiplied. Where a run is not recorded
-            (`tacit.mpc.recording`) that is all a card is good for with a few rows: launching the
+            (`material.recording`) that is all a card is good for with a few rows: launching the
             many small steps between two messages takes longer than a processor takes to do them.
 
     Guarantee: that of `OpenMasked`: a mask is drawn in one run and masks one value for ever.

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tacit.errors import ConfigError
 from tacit.mpc import narrow
-from tacit.mpc.checked.proofs import Proofs
-from tacit.mpc.randomness import Need, Parts
+from tacit.mpc.material.randomness import Need, Parts
+from tacit.mpc.protocols.checked.proofs import Proofs
 from tacit.mpc.share import AnyShare, AnySpec
 from tacit.party import Session
 from tacit.party.cost import Round

@@ -6,29 +6,29 @@ from functools import cache
 from math import log2
 from typing import Any
 
-from tacit.mpc.additive2 import layout, local, public
-from tacit.mpc.additive2.coded import MultiplyCoded
-from tacit.mpc.additive2.compare import IsPositive
-from tacit.mpc.additive2.counts import CountReaching
-from tacit.mpc.additive2.curves import curve_of, decay_curve, powers_of_two, smooth
-from tacit.mpc.additive2.fused import FusedTruncateCompare
-from tacit.mpc.additive2.largest import Largest
-from tacit.mpc.additive2.logspaced import DECLINES, decline_curve
-from tacit.mpc.additive2.opening import FromOpening
-from tacit.mpc.additive2.pieces import curve_of_pieces
-from tacit.mpc.additive2.piecewise import Curve, Piecewise
-from tacit.mpc.additive2.product import Multiply
-from tacit.mpc.additive2.truncation import Truncate
-from tacit.mpc.checked.local import Local
-from tacit.mpc.checked.piecewise import PiecewiseTagged
-from tacit.mpc.checked.product import MultiplyTagged
-from tacit.mpc.checked.truncation import TruncateTagged
+from tacit.mpc.arithmetic import layout, local, public
+from tacit.mpc.arithmetic.coded import MultiplyCoded
+from tacit.mpc.arithmetic.opening import FromOpening
+from tacit.mpc.arithmetic.product import Multiply
+from tacit.mpc.arithmetic.truncation import Truncate
 from tacit.mpc.contract import Channel, Declaration, Kernel, Roles
-from tacit.mpc.joint.garbled import Garbled
-from tacit.mpc.pieces import Pieces
-from tacit.mpc.randomness import Parts
+from tacit.mpc.functions.curves import curve_of, decay_curve, powers_of_two, smooth
+from tacit.mpc.functions.curves_of_pieces import curve_of_pieces
+from tacit.mpc.functions.pieces import Pieces
+from tacit.mpc.functions.poles import DECLINES, decline_curve
+from tacit.mpc.material.randomness import Parts
+from tacit.mpc.permuted.view import EachRow, EachValue, PermutedView
+from tacit.mpc.protocols.checked.local import Local
+from tacit.mpc.protocols.checked.piecewise import PiecewiseTagged
+from tacit.mpc.protocols.checked.product import MultiplyTagged
+from tacit.mpc.protocols.checked.truncation import TruncateTagged
+from tacit.mpc.protocols.sealed.compare import IsPositive
+from tacit.mpc.protocols.sealed.counts import CountReaching
+from tacit.mpc.protocols.sealed.fused import FusedTruncateCompare
+from tacit.mpc.protocols.sealed.largest import Largest
+from tacit.mpc.protocols.sealed.piecewise import Curve, Piecewise
+from tacit.mpc.protocols.two_party.garbled import Garbled
 from tacit.mpc.share import AnyShare, AnySpec, Share
-from tacit.mpc.view import EachRow, EachValue, PermutedView
 
 
 @dataclass(frozen=True)

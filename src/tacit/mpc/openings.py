@@ -5,11 +5,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from tacit.errors import InputError
-from tacit.mpc.additive2.rescaled import Rescaling
-from tacit.mpc.checked.product import Enter
+from tacit.mpc.arithmetic.rescaled import Rescaling
 from tacit.mpc.contract import Kernel
 from tacit.mpc.memo import Memo
 from tacit.mpc.products import Product
+from tacit.mpc.protocols.checked.product import Enter
 from tacit.mpc.share import Party, View
 from tacit.result import Phase
 
@@ -220,7 +220,7 @@ class MaskedOpenings(ABC, Generic[V]):
 
         What a product has left too precise is rescaled on the way: without a carry at its top, for
         products whose result is known to fit the smaller ring; or ``is_exact``, for products
-        element by element. See `tacit.mpc.additive2.rescaled`. Each may keep other ``frac_bits``
+        element by element. See `tacit.mpc.arithmetic.rescaled`. Each may keep other ``frac_bits``
         than the usual.
 
         Guarantee: that of `OpenMasked`. Cost: 1 round; nothing for what is open already.
@@ -283,7 +283,7 @@ class MaskedOpenings(ABC, Generic[V]):
     def cache_openings(self, *values: V) -> None:
         """Open weights under masks, before any query, so that no later product has to.
 
-        Guarantee: see `tacit.mpc.additive2.opening.OpenMasked`. Cost: 1 round for all of them
+        Guarantee: see `tacit.mpc.arithmetic.opening.OpenMasked`. Cost: 1 round for all of them
         together, counted as offline; nothing for a value that has an opening already, from this
         run or, in an `OpeningCache`, from an earlier one.
         """

@@ -6,22 +6,22 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from tacit.mpc import (
-    functions,
-    functions_attention,
-    functions_curves,
-    functions_images,
-    functions_losses,
-    functions_norms,
-    functions_ordering,
+from tacit.mpc.arithmetic.public import Told
+from tacit.mpc.functions import (
+    activations,
+    attention,
+    images,
+    losses,
+    norms,
+    ordering,
 )
-from tacit.mpc.additive2.public import Told
-from tacit.mpc.checked.bounds import check_bound
+from tacit.mpc.functions import softmax as functions
+from tacit.mpc.functions.slopes import gelu_slope
 from tacit.mpc.interpreter import of_family
 from tacit.mpc.primitives import Pair
+from tacit.mpc.protocols.checked.bounds import check_bound
 from tacit.mpc.rescaling import RescalingVerbs
 from tacit.mpc.share import WORD_BITS
-from tacit.mpc.slopes import gelu_slope
 
 V = TypeVar("V")
 
@@ -66,21 +66,21 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     @of_family("activations")
     def clamp(self, x: V, low: float, high: float) -> V:
         """Keep values between two public numbers."""
-        return functions_curves.clamp(self, x, low=low, high=high)
+        return activations.clamp(self, x, low=low, high=high)
 
     def polynomial(self, x: V, coefficients: Sequence[float]) -> V:
         """Evaluate a polynomial with public coefficients, lowest first."""
-        return functions_curves.polynomial(self, x, coefficients)
+        return activations.polynomial(self, x, coefficients)
 
     @of_family("activations")
     def piecewise(self, x: V, breaks: Sequence[float], polynomials: Sequence[Sequence[float]]) -> V:
         """Evaluate polynomials with public coefficients between public breakpoints."""
-        return functions_curves.piecewise(self, x, breaks, polynomials)
+        return activations.piecewise(self, x, breaks, polynomials)
 
     @of_family("activations")
     def sign(self, x: V) -> V:
         """Give -1, 0 or 1."""
-        return functions_curves.sign(self, x)
+        return activations.sign(self, x)
 
     @of_family("activations")
     def max(self, x: V, *, dim: int) -> V:
@@ -90,39 +90,39 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     @of_family("activations")
     def min(self, x: V, *, dim: int) -> V:
         """Give the smallest element along a dimension, which disappears."""
-        return functions_ordering.minimum(self, x, dim=dim)
+        return ordering.minimum(self, x, dim=dim)
 
     @of_family("activations")
     def argmax(self, x: V, *, dim: int) -> V:
         """Give the position of the largest element along a dimension, which disappears."""
-        return functions_ordering.argmax(self, x, dim=dim)
+        return ordering.argmax(self, x, dim=dim)
 
     @of_family("activations")
     def argmax_one_hot(self, x: V, *, dim: int) -> V:
         """Give 1 at the largest element along a dimension and 0 elsewhere."""
-        return functions_ordering.argmax_one_hot(self, x, dim=dim)
+        return ordering.argmax_one_hot(self, x, dim=dim)
 
     @of_family("activations")
     def one_hot(self, x: V, *, classes: int) -> V:
         """Give 1 at the position that a whole number names, in a new last dimension."""
-        return functions_ordering.one_hot(self, x, classes=classes)
+        return ordering.one_hot(self, x, classes=classes)
 
     @of_family("activations")
     def sort(self, x: V, *, payload: Sequence[V] = ()) -> tuple[V, ...]:
         """Sort the last dimension, largest first, and carry other tensors along."""
-        return functions_ordering.sort(self, x, payload=payload)
+        return ordering.sort(self, x, payload=payload)
 
     @of_family("activations")
     def top(self, x: V, *, count: int, payload: Sequence[V] = ()) -> tuple[V, ...]:
         """Give the largest elements of the last dimension, and what belongs to them."""
-        return functions_ordering.top(self, x, count=count, payload=payload)
+        return ordering.top(self, x, count=count, payload=payload)
 
     @of_family("softmax")
     def attention(
-        self, scores: V, seen: Tensor | Told, *, watch: functions_norms.Watch[V] | None = None
+        self, scores: V, seen: Tensor | Told, *, watch: norms.Watch[V] | None = None
     ) -> V:
         """Give the softmax along the last dimension over what a public mask lets see."""
-        return functions_attention.attention(self, scores, seen, watch)
+        return attention.attention(self, scores, seen, watch)
 
     @of_family("softmax")
     def attention_mixed(
@@ -132,10 +132,10 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         values: Callable[[], V],
         *,
         frac_bits: tuple[int, int],
-        watch: functions_norms.Watch[V] | None = None,
+        watch: norms.Watch[V] | None = None,
     ) -> V:
         """Average values by `attention`, mixed before they are divided where that saves rounds."""
-        return functions_attention.attention_mixed(
+        return attention.attention_mixed(
             self, scores, seen, values, frac_bits=frac_bits, watch=watch
         )
 
@@ -147,10 +147,10 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         eps: float,
         largest_mean: float,
         centred: bool,
-        watch: functions_norms.Watch[V] | None = None,
+        watch: norms.Watch[V] | None = None,
     ) -> V:
         """Normalise rows of a known largest mean square, centred or not."""
-        return functions_norms.norm_within(
+        return norms.norm_within(
             self, x, eps=eps, largest_mean=largest_mean, centred=centred, watch=watch
         )
 
@@ -164,12 +164,12 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         largest_mean: float,
         centred: bool,
         bound: float,
-        parts: Callable[[V], Sequence[functions_norms.Part[V]]],
+        parts: Callable[[V], Sequence[norms.Part[V]]],
         turns: bool = False,
-        watch: functions_norms.Watch[V] | None = None,
+        watch: norms.Watch[V] | None = None,
     ) -> tuple[list[V], Callable[[], V]]:
         """Multiply the rows that `norm_within` would give with a matrix, a round earlier."""
-        return functions_norms.product_behind_norm(
+        return norms.product_behind_norm(
             self,
             x,
             matrix,
@@ -185,7 +185,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     @of_family("norms")
     def norm_rows(self, x: V, *, eps: float, length: float, centred: bool) -> V:
         """Normalise rows that are known to be no longer than ``length``, centred or not."""
-        return functions_norms.norm_rows(self, x, eps=eps, length=length, centred=centred)
+        return norms.norm_rows(self, x, eps=eps, length=length, centred=centred)
 
     def product_within(self, x: V, y: V, *, bound: float) -> V:
         """Multiply matrices as `matmul_within` does; what comes out can be used for anything."""
@@ -194,9 +194,9 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         return product if is_whole else self.normalise_scale(product)
 
     @of_family("norms")
-    def out_of_range(self, watch: functions_norms.Watch[V]) -> V:
+    def out_of_range(self, watch: norms.Watch[V]) -> V:
         """Count rows that were out of range, and rows of scores that saturated: two numbers."""
-        return functions_norms.out_of_range(self, watch)
+        return norms.out_of_range(self, watch)
 
     def hide(self, x: V, kept: Tensor) -> V:
         """Put a number that a softmax makes zero wherever a public mask is false."""
@@ -204,7 +204,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
 
     def mix(self, weights: V, values: V) -> V:
         """Multiply matrices, where every row of the first adds up to one, as of a softmax."""
-        return functions_attention.mix(self, weights, values)
+        return attention.mix(self, weights, values)
 
     def within(self, y: V, x: V, *, gain: float) -> V:
         """State that y is at most ``gain`` times as large as x can be."""
@@ -213,7 +213,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     @of_family("activations")
     def cap(self, x: V, *, bound: float) -> V:
         """Saturate at ±bound, unless nothing larger can occur."""
-        return functions_curves.cap(self, x, bound=bound)
+        return activations.cap(self, x, bound=bound)
 
     def reaches(self, x: V, *, bound: float) -> bool:
         """Tell whether an element could be larger than ±bound, by what is public about it."""
@@ -222,39 +222,39 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     @of_family("activations")
     def max_pool2d(self, x: V, *, size: Pair, stride: Pair, padding: Pair) -> V:
         """Give the largest element of every window of images."""
-        return functions_images.max_pool2d(self, x, size=size, stride=stride, padding=padding)
+        return images.max_pool2d(self, x, size=size, stride=stride, padding=padding)
 
     def avg_pool2d(self, x: V, *, size: Pair, stride: Pair, padding: Pair) -> V:
         """Give the mean of every window of images."""
-        return functions_images.avg_pool2d(self, x, size=size, stride=stride, padding=padding)
+        return images.avg_pool2d(self, x, size=size, stride=stride, padding=padding)
 
     def conv1d(self, x: V, weight: V, *, stride: int, padding: int) -> V:
         """Convolve series (n, channels, length) with weights (out, channels, length)."""
-        return functions_images.conv1d(self, x, weight, stride=stride, padding=padding)
+        return images.conv1d(self, x, weight, stride=stride, padding=padding)
 
     @of_family("norms")
     def group_norm(self, x: V, *, groups: int, eps: float = 1e-5) -> V:
         """Bring groups of channels to mean 0 and variance 1."""
-        return functions_images.group_norm(self, x, groups=groups, eps=eps)
+        return images.group_norm(self, x, groups=groups, eps=eps)
 
     @of_family("activations")
     def embedding(self, table: V, ids: V, *, padding: int | None = None) -> V:
         """Read the rows of a table that secret whole numbers name."""
-        return functions_losses.embedding(self, table, ids)
+        return losses.embedding(self, table, ids)
 
     def lookup(self, table: V, hot: V) -> V:
         """Read the rows of a table that one-hot vectors name."""
-        return functions_losses.lookup(self, table, hot)
+        return losses.lookup(self, table, hot)
 
     @of_family("softmax")
     def cross_entropy(self, logits: V, labels: V) -> V:
         """Give the mean cross-entropy of logits and one-hot labels."""
-        return functions_losses.cross_entropy(self, logits, labels)
+        return losses.cross_entropy(self, logits, labels)
 
     @of_family("softmax")
     def binary_cross_entropy(self, logits: V, labels: V) -> V:
         """Give the mean binary cross-entropy of logits and labels."""
-        return functions_losses.binary_cross_entropy(self, logits, labels)
+        return losses.binary_cross_entropy(self, logits, labels)
 
     @of_family("norms")
     def reciprocal(self, x: V) -> V:
@@ -309,7 +309,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     @of_family("activations")
     def equal(self, x: V, y: V) -> V:
         """Give 1 where two values are the same and 0 elsewhere."""
-        return functions_curves.equal(self, x, y)
+        return activations.equal(self, x, y)
 
     def keep_rows(self, x: V, name: str) -> V:
         """Make rows zero that do not count, by zeros and ones that both computing parties hold.

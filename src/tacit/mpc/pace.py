@@ -15,11 +15,11 @@ from math import prod
 import torch
 
 from tacit import ring
-from tacit.mpc.additive2.coded import MultiplyCoded
-from tacit.mpc.additive2.product import Multiply
+from tacit.mpc.arithmetic.coded import MultiplyCoded
+from tacit.mpc.arithmetic.product import Multiply
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.plan import NETWORKS, Plan
-from tacit.mpc.protocols import find_protocol
+from tacit.mpc.registry import find_protocol
 from tacit.party.cost import Round, cost_in_a_row, forecast_seconds
 from tacit.result import Forecast
 from tacit.ring import Prg
@@ -80,7 +80,7 @@ def _seconds(plan: Plan, pace: Pace) -> float:
     )
     touched = sum(prod(spec.shape) for step in plan.steps for spec in step.operands)
     sent = sum(entry.payload_bytes for entry in plan.cost.traffic) // WORD_BYTES
-    # Of a product of two secrets each party computes two; see `additive2.product`.
+    # Of a product of two secrets each party computes two; see `arithmetic.product`.
     per_step = len(plan.steps) * pace.step_s
     return 2 * products * pace.product_s + (touched + sent) * pace.word_s + per_step
 

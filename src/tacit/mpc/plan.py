@@ -9,21 +9,21 @@ from functools import cached_property
 from torch import Tensor
 
 from tacit.errors import ConfigError
-from tacit.mpc.additive2.coded import OpenCoded
-from tacit.mpc.additive2.opening import OpenMasked
-from tacit.mpc.additive2.rescaled import Rescaling
-from tacit.mpc.additive2.weights import OpenWeight
+from tacit.mpc.arithmetic.coded import OpenCoded
+from tacit.mpc.arithmetic.opening import OpenMasked
+from tacit.mpc.arithmetic.rescaled import Rescaling
+from tacit.mpc.arithmetic.weights import OpenWeight
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
-from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
-from tacit.mpc.checked.check import Check
-from tacit.mpc.checked.product import Enter, OpenTagged
 from tacit.mpc.contract import Begun, HandsOver, Kernel, MpcProtocol, Roles
 from tacit.mpc.interpreter import Scope
-from tacit.mpc.joint.makers import joint_rounds
+from tacit.mpc.material.randomness import Need
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
-from tacit.mpc.randomness import Need
+from tacit.mpc.protocols.checked.boundary import Deliver, OpenChecked, TellInput
+from tacit.mpc.protocols.checked.check import Check
+from tacit.mpc.protocols.checked.product import Enter, OpenTagged
+from tacit.mpc.protocols.two_party.makers import joint_rounds
 from tacit.mpc.share import AnySpec, OpeningSpec, Party, Spec, View
 from tacit.mpc.sizes import (
     check_filled,

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from tacit.mpc import shapes
-from tacit.mpc.additive2.curves import CUT_FOR_MANY
-from tacit.mpc.additive2.fused import truncated_spec
-from tacit.mpc.additive2.logspaced import FEW, has_curve
-from tacit.mpc.additive2.public import Public, Told
+from tacit.mpc.arithmetic.public import Public, Told
+from tacit.mpc.functions.curves import CUT_FOR_MANY
+from tacit.mpc.functions.pieces import Pieces
+from tacit.mpc.functions.poles import FEW, has_curve
 from tacit.mpc.interpreter import Interpreter, of_family
-from tacit.mpc.pieces import Pieces
 from tacit.mpc.products import Conv2d, Elementwise, MatMul
+from tacit.mpc.protocols.sealed.fused import truncated_spec
 from tacit.mpc.share import (
     HEADROOM_BITS,
     Fold,

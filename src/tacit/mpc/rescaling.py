@@ -4,20 +4,20 @@ from abc import ABC
 from collections.abc import Callable
 from typing import TypeVar
 
-from tacit.mpc.additive2.curves import CUT_FOR_MANY, argument_bits
-from tacit.mpc.additive2.fused import truncated_spec
-from tacit.mpc.additive2.piecewise import Piecewise
-from tacit.mpc.additive2.rescaled import Rescaling
+from tacit.mpc.arithmetic.rescaled import Rescaling
 from tacit.mpc.contract import Kernel
+from tacit.mpc.functions.curves import CUT_FOR_MANY, argument_bits
 from tacit.mpc.primitives import MANY, Primitives
 from tacit.mpc.products import Elementwise, MatMul
+from tacit.mpc.protocols.sealed.fused import truncated_spec
+from tacit.mpc.protocols.sealed.piecewise import Piecewise
 from tacit.mpc.share import SPARE_BITS, WORD_BITS, OpeningSpec, Spec, words_of
 
 V = TypeVar("V")
 
 
 class RescalingVerbs(Primitives[V], ABC):
-    """Products and functions of what other products left too precise; see `additive2.rescaled`."""
+    """Products and functions of what other products left too precise; see `arithmetic.rescaled`."""
 
     def rescaling(
         self, value: V, *, is_exact: bool, frac_bits: int | None = None

@@ -11,24 +11,24 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, PartyError
-from tacit.mpc.ahead import Ahead
 from tacit.mpc.boundary import Input, Open
 from tacit.mpc.cache import OpeningCache
-from tacit.mpc.checked.boundary import Deliver
 from tacit.mpc.contract import Attended, Channel, takes_role
-from tacit.mpc.dealer import Pace, deal
-from tacit.mpc.joint.supply import JointSupply
+from tacit.mpc.material.ahead import Ahead
+from tacit.mpc.material.dealer import Pace, deal
+from tacit.mpc.material.offline import Material
+from tacit.mpc.material.supply import FromDealer, Supply
 from tacit.mpc.narrow import WORD_BYTES
-from tacit.mpc.offline import Material
 from tacit.mpc.plan import (
     Plan,
     Step,
 )
-from tacit.mpc.protocols import find_protocol
+from tacit.mpc.protocols.checked.boundary import Deliver
+from tacit.mpc.protocols.two_party.supply import JointSupply
+from tacit.mpc.registry import find_protocol
 from tacit.mpc.secret_ops import Given, SecretOps, made
 from tacit.mpc.share import AnyShare, Share
 from tacit.mpc.sizes import correction_bytes, has_corrections
-from tacit.mpc.supply import FromDealer, Supply
 from tacit.party import Session
 
 R = TypeVar("R")

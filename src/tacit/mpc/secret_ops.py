@@ -7,20 +7,15 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DisagreementError, InputError
-from tacit.mpc.additive2.coded import Codes, OpenCoded
-from tacit.mpc.additive2.opening import OpenMasked
-from tacit.mpc.additive2.rescaled import Rescaling
-from tacit.mpc.additive2.weights import OpenWeight, Words
+from tacit.mpc.arithmetic.coded import Codes, OpenCoded
+from tacit.mpc.arithmetic.opening import OpenMasked
+from tacit.mpc.arithmetic.rescaled import Rescaling
+from tacit.mpc.arithmetic.weights import OpenWeight, Words
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
-from tacit.mpc.checked import tags
-from tacit.mpc.checked.boundary import Deliver, OpenChecked, TellInput
-from tacit.mpc.checked.check import Check
-from tacit.mpc.checked.product import Enter, OpenTagged
-from tacit.mpc.checked.proofs import Proofs
-from tacit.mpc.checked.shares import TaggedShare, tagged
 from tacit.mpc.contract import Begun, Channel, HandsOver, Kernel
 from tacit.mpc.interpreter import Scope
+from tacit.mpc.material.randomness import Parts
 from tacit.mpc.memo import Memo
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.plan import (
@@ -28,8 +23,13 @@ from tacit.mpc.plan import (
     Plan,
     owner_role,
 )
-from tacit.mpc.protocols import find_protocol
-from tacit.mpc.randomness import Parts
+from tacit.mpc.protocols.checked import tags
+from tacit.mpc.protocols.checked.boundary import Deliver, OpenChecked, TellInput
+from tacit.mpc.protocols.checked.check import Check
+from tacit.mpc.protocols.checked.product import Enter, OpenTagged
+from tacit.mpc.protocols.checked.proofs import Proofs
+from tacit.mpc.protocols.checked.shares import TaggedShare, tagged
+from tacit.mpc.registry import find_protocol
 from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, Party, Share, Spec, View
 from tacit.party import Session
 from tacit.result import Phase

@@ -16,7 +16,7 @@ SPARE_BITS = 2
 """A value leaves this many bits of its ring free, so that the top bit of its sum with half of the
 rest is known."""
 HEADROOM_BITS = WORD_BITS - SPARE_BITS
-"""A product may use this many bits of the word: truncation is exact below 2^62 (see additive2)."""
+"""A product may use this many bits of the word: below 2^62 `arithmetic.truncation` is exact."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Spec:
 
     ``ring_bits`` says modulo which power of two the shares add up to the value: what a party drops
     at the low end of its share is lost at the high end, unless a message puts it right. Few kernels
-    read such values, see `tacit.mpc.additive2.rescaled`.
+    read such values, see `tacit.mpc.arithmetic.rescaled`.
     """
 
     shape: tuple[int, ...]
@@ -249,7 +249,7 @@ class MaskedOpening(_Secret):
             then empty.
 
     Guarantee: a is uniform and masks x alone, so x - a says nothing about x, however often it is
-    used; see `tacit.mpc.additive2.opening`.
+    used; see `tacit.mpc.arithmetic.opening`.
     """
 
     opened: Tensor

@@ -4,8 +4,8 @@ from math import prod
 
 from tacit.errors import InputError
 from tacit.mpc.contract import Declaration
+from tacit.mpc.material.randomness import Need
 from tacit.mpc.narrow import WORD_BYTES
-from tacit.mpc.randomness import Need
 from tacit.party import LARGEST_MESSAGE_BYTES
 from tacit.party.cost import Round
 

@@ -110,6 +110,7 @@ def test_a_single_text_that_is_too_long_is_refused(run, model):
         (("--quota", "9"), "--quota is for the owner to choose"),
         (("--repetition-penalty", "2"), "all parties start with --counts"),
         (("--protocol", "sealed", "--top-k", "5"), "--reveal scores"),
+        (("--naming", "bfv"), "No such option"),
         (("--protocol", "floating"), "'floating' is not one of 'permuted', 'sealed'"),
     ],
 )

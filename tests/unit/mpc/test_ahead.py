@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from harness import ALICE, BOB, simulate
-from tacit.mpc import ahead
-from tacit.mpc.permuted3.kernel import SeenByHelper
+from tacit.mpc.material import ahead
+from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
 
 
 def chain(ops):

@@ -6,9 +6,9 @@ import torch
 from harness import ALICE, BOB, CAROL, MEETING, ROLES, simulate
 from tacit.errors import CheatingError, ConfigError, InputError, PartyError
 from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, serve
-from tacit.mpc.checked import boundary, proofs, wide
-from tacit.mpc.checked.check import TwoWords
-from tacit.mpc.checked.tags import KEY, MINE, TAG, Item, Tagged, draw_keys
+from tacit.mpc.protocols.checked import boundary, proofs, wide
+from tacit.mpc.protocols.checked.check import TwoWords
+from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, Item, Tagged, draw_keys
 from tacit.party import Meeting, run_threads
 from tacit.party.hearsay import as_heard
 from tacit.ring import Prg

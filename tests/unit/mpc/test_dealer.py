@@ -7,14 +7,14 @@ from harness import ALICE, CAROL, MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import TacitError
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.additive2.compare import CompareMask
-from tacit.mpc.additive2.conjunction import ConjunctionMask, Group
-from tacit.mpc.additive2.unary import FEW, Blocks
-from tacit.mpc.dealer import AHEAD_BYTES, Pace, deal
+from tacit.mpc.material.dealer import AHEAD_BYTES, Pace, deal
+from tacit.mpc.material.randomness import BorrowMask, OpeningTriple, read_lanes
+from tacit.mpc.material.supply import FromDealer, Supply
 from tacit.mpc.products import MatMul
-from tacit.mpc.randomness import BorrowMask, OpeningTriple, read_lanes
+from tacit.mpc.protocols.sealed.compare import CompareMask
+from tacit.mpc.protocols.sealed.conjunction import ConjunctionMask, Group
+from tacit.mpc.protocols.sealed.unary import FEW, Blocks
 from tacit.mpc.share import Mask
-from tacit.mpc.supply import FromDealer, Supply
 from tacit.party import run_threads
 
 NEEDS = [

@@ -6,10 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError
-from tacit.mpc.dummies import SYMMETRIES, FlipsAndDummies, flip, read_flips_and_dummies, unflip
-from tacit.mpc.elementwise import ELEMENTWISE
+from tacit.mpc.functions.elementwise import ELEMENTWISE
+from tacit.mpc.permuted.dummies import (
+    SYMMETRIES,
+    FlipsAndDummies,
+    flip,
+    read_flips_and_dummies,
+    unflip,
+)
+from tacit.mpc.permuted.view import ROWWISE, EachRow, EachValue
 from tacit.mpc.share import Spec
-from tacit.mpc.view import ROWWISE, EachRow, EachValue
 from tacit.ring import Prg
 
 KEY = bytes(16)

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from tacit.mpc.functions_ordering import network, pruned
+from tacit.mpc.functions.ordering import network, pruned
 
 
 def run(stages, values):

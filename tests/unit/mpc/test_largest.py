@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.mpc import PROTOCOLS, PlanOps
-from tacit.mpc.functions_largest import Heat, heats
+from tacit.mpc.functions.tournament import Heat, heats
 
 ULP = 2.0**-16
 BOUND = 64.0

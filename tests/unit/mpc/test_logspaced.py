@@ -6,7 +6,7 @@ import torch
 from harness import ALICE, BOB, CAROL, simulate
 from tacit.errors import RangeError
 from tacit.mpc import Roles, find_protocol, make_plan
-from tacit.mpc.additive2.logspaced import FEW, decline_curve, has_curve
+from tacit.mpc.functions.poles import FEW, decline_curve, has_curve
 
 OFF = {"rsqrt": 2e-5, "reciprocal": 6e-5, "log": 6e-5}
 PLAIN = {"rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "log": torch.log}

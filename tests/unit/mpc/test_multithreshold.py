@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 
 from harness import ALICE, ROLES, simulate
 from tacit import ring
-from tacit.mpc.additive2.compare import CompareMask
-from tacit.mpc.additive2.multithreshold import FEW_ELEMENTS, MultiThreshold, fits_multi_threshold
+from tacit.mpc.protocols.sealed.compare import CompareMask
+from tacit.mpc.protocols.sealed.multithreshold import (
+    FEW_ELEMENTS,
+    MultiThreshold,
+    fits_multi_threshold,
+)
 from tacit.ring import Prg
 
 ULP = 2.0**-16

@@ -10,7 +10,7 @@ from harness import ALICE, BOB, ROLES
 from material_files import begun, prepared, run_on
 from tacit.errors import ConfigError, DataError, TacitError
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.offline import MaterialFacts, open_material, write_material
+from tacit.mpc.material.offline import MaterialFacts, open_material, write_material
 
 X = torch.tensor([1.5, -2.0, 0.25], dtype=torch.float64)
 

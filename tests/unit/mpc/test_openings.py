@@ -3,7 +3,7 @@ import torch
 
 from harness import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.additive2.opening import OpenMasked
+from tacit.mpc.arithmetic.opening import OpenMasked
 
 ULP = 2.0**-16
 

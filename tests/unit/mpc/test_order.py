@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tacit.mpc.order import Layout, invert, take
+from tacit.mpc.permuted.order import Layout, invert, take
 from tacit.ring import Prg
 
 KEY = bytes(range(16))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import InputError
-from tacit.mpc.pieces import largest_on, pieces_of
+from tacit.mpc.functions.pieces import largest_on, pieces_of
 
 numbers = st.floats(-4, 4).map(lambda x: round(x, 3))
 

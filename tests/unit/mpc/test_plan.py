@@ -6,7 +6,7 @@ import torch
 from harness import ALICE, BOB, MEETING, PARTIES, ROLES, simulate
 from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.mpc import PROTOCOLS, Roles, compute, make_plan, serve
-from tacit.mpc.functions_norms import Watch
+from tacit.mpc.functions.norms import Watch
 from tacit.party import run_threads
 
 

@@ -6,8 +6,8 @@ import torch
 from harness import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.functions_attention import saturated
-from tacit.mpc.functions_norms import Part, Watch
+from tacit.mpc.functions.attention import saturated
+from tacit.mpc.functions.norms import Part, Watch
 
 ULP = 2.0**-16
 GENERATOR = torch.Generator().manual_seed(5)

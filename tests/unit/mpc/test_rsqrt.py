@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from harness import ALICE, simulate
-from tacit.mpc import functions
-from tacit.mpc.additive2.logspaced import FEW, decline_curve
+from tacit.mpc.functions import softmax as functions
+from tacit.mpc.functions.poles import FEW, decline_curve
 
 FRAC_BITS = 16
 LOW, HIGH = -8, 16

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import InputError
-from tacit.mpc.elementwise import ELEMENTWISE
-from tacit.mpc.order import Layout
-from tacit.mpc.pieces import Pieces
+from tacit.mpc.functions.elementwise import ELEMENTWISE
+from tacit.mpc.functions.pieces import Pieces
+from tacit.mpc.permuted.order import Layout
+from tacit.mpc.permuted.view import ROWWISE, EachRow, EachValue
 from tacit.mpc.share import Spec
-from tacit.mpc.view import ROWWISE, EachRow, EachValue
 
 FRAC_BITS = 16
 

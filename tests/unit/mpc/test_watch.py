@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness import ALICE, BOB, simulate
-from tacit.mpc.functions_attention import Watch
+from tacit.mpc.functions.attention import Watch
 
 
 def counted(means, *, is_counted=True, width=16):

@@ -6,8 +6,9 @@ import torch
 from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, simulate
 from tacit import ring
 from tacit.errors import DataError, InputError, RangeError
-from tacit.mpc import PROTOCOLS, OpeningCache, Words, cache, compute, dealer, make_plan, serve
-from tacit.mpc.additive2 import weights
+from tacit.mpc import PROTOCOLS, OpeningCache, Words, cache, compute, make_plan, serve
+from tacit.mpc.arithmetic import weights
+from tacit.mpc.material import dealer
 from tacit.party import run_threads
 
 SHAPE = (60, 5)

@@ -287,7 +287,6 @@ def _protocol(jobs: Sequence[Path], role: "Role | None", chosen: Choices) -> "Ch
         counts=chosen["counts"],
         precision=chosen["precision"],
         device=chosen["device"],
-        naming=chosen["naming"],
     )
 
 

@@ -8,7 +8,6 @@ import click
 
 if TYPE_CHECKING:
     from tacit.llm.backend.chat_file import PrecisionName, ProtocolName, Role
-    from tacit.llm.permuted import Naming
     from tacit.llm.sealed import Reveal
 
 C = TypeVar("C", bound=Callable[..., object] | click.Command)
@@ -23,7 +22,6 @@ class Choices(TypedDict):
     counts: bool
     precision: "PrecisionName | None"
     device: str
-    naming: "Naming"
 
 
 class Served(Choices):
@@ -130,15 +128,6 @@ PROTOCOL = (
         show_default=True,
         help="Where this party computes: cpu, cuda or cuda:N.",
     ),
-    click.option(
-        "--naming",
-        type=click.Choice(["transfer", "bfv"]),
-        default="transfer",
-        show_default=True,
-        help="With --protocol permuted: how the user learns which token it chose. transfer: by "
-        "randomness of the dealer. bfv: by homomorphic encryption (TenSEAL), slower, and "
-        "without the dealer. At the owner, to offer it, and at the user.",
-    ),
 )
 
 
@@ -161,7 +150,10 @@ MATERIAL = click.option(
 
 
 NOTHING = {
-    **{"name": None, "reveal": "token", "counts": False, "precision": None},
-    **{"device": "cpu", "naming": "transfer"},
+    "name": None,
+    "reveal": "token",
+    "counts": False,
+    "precision": None,
+    "device": "cpu",
 }
 """The options of `PROTOCOL` that were not given."""

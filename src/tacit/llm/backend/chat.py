@@ -20,7 +20,7 @@ from tacit.llm.backend.serving import ChatSeat, own_identity
 from tacit.llm.model.checkpoint import open_checkpoint
 from tacit.llm.model.store import find_model, free_memory_bytes
 from tacit.llm.permuted import Account, Network
-from tacit.mpc.offline import open_material
+from tacit.mpc.material.offline import open_material
 from tacit.party import (
     Child,
     Event,

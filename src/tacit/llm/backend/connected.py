@@ -19,7 +19,7 @@ from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import Checkpoint
 from tacit.llm.model.tokenizer import check_vocabulary
 from tacit.llm.permuted import Network
-from tacit.mpc.offline import Material
+from tacit.mpc.material.offline import Material
 from tacit.party import Session
 
 _WAITS_S = (2, 10, 30, 120, 600)
@@ -133,7 +133,6 @@ def enter_by(
                 network=network,
                 counts=protocol.counts,
                 device=protocol.device,
-                naming=protocol.naming,
             )
 
 

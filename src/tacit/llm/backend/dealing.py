@@ -12,7 +12,7 @@ from tacit.llm.backend.connected import Note
 from tacit.llm.backend.protocol import ChatProtocol
 from tacit.llm.backend.serving import ChatSeat, own_identity
 from tacit.llm.sealed import Schedule, SealedClient
-from tacit.mpc.offline import check_new
+from tacit.mpc.material.offline import check_new
 from tacit.transport import listen
 
 

@@ -89,7 +89,6 @@ def _open_vault(
                 precision=precision,
                 device=protocol.device,
                 counts=protocol.counts,
-                bfv=protocol.naming == "bfv",
             )
 
 

@@ -3,15 +3,13 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from tacit.errors import ConfigError
-from tacit.extras import install_hint
 from tacit.llm.backend.chat_file import PrecisionName, ProtocolName, Role
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import DEALER_BYTES, OWNER_BYTES, USER_BYTES, Checkpoint
-from tacit.llm.permuted import BRIEF, COMPACT, Naming, Precision, claims
+from tacit.llm.permuted import BRIEF, COMPACT, Precision, claims
 from tacit.llm.sealed import Reveal, check_wish, sealed_claims
 from tacit.party import Session
 from tacit.result import Claim
@@ -41,8 +39,7 @@ class ChatProtocol:
     ``counts`` shows the user of a permuted chat which scores belong to tokens that came before,
     as a repetition penalty needs it; who cheats learns the tokens of all scores from it.
     ``precision`` is the owner's own choice, instead of that of the job file; the others are told.
-    ``device`` is where this party computes, its own choice too. ``naming`` says how the user learns
-    which token it chose; under "bfv" the owner offers it, and the user takes it.
+    ``device`` is where this party computes, its own choice too.
     """
 
     name: ProtocolName = "permuted"
@@ -50,14 +47,9 @@ class ChatProtocol:
     counts: bool = False
     precision: PrecisionName | None = None
     device: str = "cpu"
-    naming: Naming = "transfer"
 
     def __post_init__(self) -> None:
-        if self.naming != "transfer" and self.name != "permuted":
-            raise ConfigError("--naming belongs to --protocol permuted; the others have none")
         check_device(self.device, "--device")
-        if self.naming == "bfv" and find_spec("tenseal") is None:
-            raise ConfigError(f"--naming bfv needs TenSEAL; run: {install_hint('tenseal')}")
         if self.precision is not None and self.name != "permuted":
             raise ConfigError("--precision belongs to --protocol permuted")
         if self.reveal != "token" and self.name != "sealed":
@@ -130,8 +122,7 @@ class ChatProtocol:
         counts = ["--counts"] if self.counts else []
         fine = ["--precision", self.precision] if self.precision and role == "owner" else []
         where = [] if self.device == "cpu" else ["--device", self.device]
-        named = [] if self.naming == "transfer" else ["--naming", self.naming]
-        own = [*counts, *where, *named, *fine]
+        own = [*counts, *where, *fine]
         return ["--protocol", self.name, "--reveal", self.reveal, *own]
 
 

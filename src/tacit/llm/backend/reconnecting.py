@@ -13,9 +13,9 @@ from tacit.llm.backend.sampling import Sampling
 from tacit.llm.backend.stepwise import StepwiseBackend
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.parts import Between, no_word
-from tacit.llm.permuted import Client, MaskedWeights, Memory, Naming, Network
+from tacit.llm.permuted import Client, MaskedWeights, Memory, Network
 from tacit.llm.sealed import Reveal, SealedClient, SealedMemory
-from tacit.mpc.offline import Material
+from tacit.mpc.material.offline import Material
 from tacit.party import Session
 
 Meet = Callable[[], AbstractContextManager[Session]]
@@ -45,13 +45,12 @@ def enter_private(
     network: Network | None = None,
     counts: bool = False,
     device: str = "cpu",
-    naming: Naming = "transfer",
 ) -> Enter:
     """Speak through `tacit.llm.permuted`; masked weights are kept from session to session.
 
     ``network`` describes the link to the owner; which messages are sent depends on it. With
     ``counts``, which all three must ask for alike, a repetition penalty is offered. ``device`` is
-    where this party computes; ``naming`` "bfv" wants an owner that offers it.
+    where this party computes.
     """
     known: MaskedWeights | None = None
 
@@ -67,7 +66,6 @@ def enter_private(
             network=network,
             counts=counts,
             device=device,
-            naming=naming,
         )
         known = client.masked
         return PermutedBackend(client, architecture, on_wait=on_wait, memories=memories)

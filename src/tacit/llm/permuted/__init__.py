@@ -21,7 +21,7 @@ often the token of each score came before.
 from tacit.llm.permuted.allowance import Account, Allowance
 from tacit.llm.permuted.batch import FORMS, Batch, Form
 from tacit.llm.permuted.claims import claims, rows_to_steal
-from tacit.llm.permuted.client import Ahead, Client, Memory, Naming
+from tacit.llm.permuted.client import Ahead, Client, Memory
 from tacit.llm.permuted.conversation import Adjust, Choose, Conversation, Token
 from tacit.llm.permuted.dealer import serve_dealer
 from tacit.llm.permuted.fitting import fit_precision
@@ -56,7 +56,6 @@ __all__ = [
     "Form",
     "MaskedWeights",
     "Memory",
-    "Naming",
     "Network",
     "OfflineCost",
     "OwnerVault",

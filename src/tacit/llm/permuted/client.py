@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -36,9 +36,6 @@ from tacit.llm.permuted.setup import (
 from tacit.party import Session
 from tacit.result import Leak
 from tacit.ring import KEY_BYTES, Prg
-
-Naming = Literal["transfer", "bfv"]
-"""How the user learns which token it chose: prepared oblivious transfer, or encryption."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +98,6 @@ class Client:
         network: Network | None = None,
         ahead: Ahead | None = None,
         form: Form | None = None,
-        naming: Naming = "transfer",
         device: torch.device | str = "cpu",
         known: MaskedWeights | None = None,
         counts: bool = False,
@@ -111,7 +107,6 @@ class Client:
         self.network = network or Network()
         self.ahead = ahead or Ahead()
         self.form = form
-        self.naming = naming
         told = learn_precision(session, self.seats.owner)
         precision = precision or told
         agree_on(session, architecture, precision, counts=counts)

@@ -13,11 +13,9 @@ from tacit.llm.permuted.asking import Asking, Shown
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.client import Client, Memory, Prefetch, Ready, Wait
 from tacit.llm.permuted.forecast import choose_form, leaks
-from tacit.llm.permuted.homomorphic import Picker
 from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.prf_stream import picks, shift_of, unpad
-from tacit.llm.permuted.seats import BY_BFV, CLOSE, NAME, RUN, STEP
-from tacit.transport import frame_bytes
+from tacit.llm.permuted.seats import CLOSE, NAME, RUN, STEP
 
 Choose = Callable[[Tensor], int]
 """Given the scores of all tokens, in an order that the user does not know, choose a place."""
@@ -63,7 +61,6 @@ class Conversation:
         talk = Channel(client.session, seats.owner, f"run{index}", client.plan.device)
         self._asking = Asking(client.plan, talk, self.memory.cached, self.memory.masked_kv)
         self._prefetch = Prefetch(client, index, self.memory)
-        self._picker: Picker | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"tacit-ask-{index}")
 
     @property
@@ -222,18 +219,13 @@ class Conversation:
         return self._pool.submit(self._asking.run, there.ready.prepared, there.run)
 
     def _shift(self, here: _At, place: int) -> int:
-        if self._client.naming == "bfv":
-            return BY_BFV
-        return shift_of(place, self._pick(here), self._plan.architecture.vocab)
-
-    def _pick(self, here: _At) -> int:
+        """Hide our place by the one whose pad the dealer gave us."""
         batch, vocab = here.ready.batch, self._plan.architecture.vocab
-        return int(picks(here.ready.prepared.prf, batch.runs, vocab)[here.run])
+        pick = int(picks(here.ready.prepared.prf, batch.runs, vocab)[here.run])
+        return shift_of(place, pick, vocab)
 
     def _named(self, here: _At, place: int) -> int:
         """Learn the token at our place."""
-        if self._client.naming == "bfv":
-            return self._named_by_bfv(place)
         tag, vocab = f"id{self._index}/table", self._plan.architecture.vocab
         seats = self._client.seats
         table = self._client.session.recv(seats.owner, tag, (vocab,), dtype=torch.int32)
@@ -241,17 +233,6 @@ class Conversation:
         if not 0 <= token < vocab:
             raise DataError("the owner and the dealer disagree about the name of a token")
         return token
-
-    def _named_by_bfv(self, place: int) -> int:
-        session, owner = self._client.session, self._client.seats.owner
-        names = f"he{self._index}"
-        if self._picker is None:
-            self._picker = Picker(self._plan.architecture.vocab)
-            frame = frame_bytes(self._picker.public())
-            session.links[owner].send(f"{names}/keys", frame, phase="setup")
-        for piece in self._picker.ask(place):
-            session.links[owner].send(f"{names}/ask", frame_bytes(piece))
-        return self._picker.read(bytes(session.links[owner].recv(f"{names}/answer").data))
 
     def _command(self, op: int, at: _At, shift: int, hot: Tensor | None = None) -> None:
         octets = torch.tensor([op, at.ready.batch.number, at.run, shift]).view(torch.uint8)

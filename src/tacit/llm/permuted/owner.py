@@ -16,12 +16,11 @@ from tacit.llm.permuted.allowance import material_bytes
 from tacit.llm.permuted.batch import BATCH_WORDS, Batch, read_batch
 from tacit.llm.permuted.crew import Crew, step_back
 from tacit.llm.permuted.geometry import KvCache
-from tacit.llm.permuted.homomorphic import Names, pieces
 from tacit.llm.permuted.material import BatchMaterial, unpack_batch, unpack_layer
 from tacit.llm.permuted.messages import Channel, recv_packed
 from tacit.llm.permuted.prf_stream import PrfStream, pad_table
 from tacit.llm.permuted.program import Items, first_items, last_items, list_layer
-from tacit.llm.permuted.seats import BY_BFV, CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats
+from tacit.llm.permuted.seats import CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats
 from tacit.llm.permuted.serving import Serving
 from tacit.llm.permuted.setup import (
     Kept,
@@ -33,7 +32,6 @@ from tacit.llm.permuted.setup import (
 )
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg, from_bytes
-from tacit.transport import frame_bytes
 
 
 @final
@@ -165,7 +163,6 @@ class _Conversation:
         self._charged: dict[int, int] = {}
         self._is_over = False
         self._is_closed = False
-        self._names: Names | None = None
 
     def take_material(self) -> None:
         """Take the material of every batch, and tell the user when it is complete."""
@@ -286,29 +283,13 @@ class _Conversation:
     def _namer(self, offline: BatchMaterial, run: int, shift: int) -> Callable[[], None]:
         """Return what sends the padded permutation of a run, after something more urgent."""
         permutation = offline.names[offline.batch.scores - offline.batch.runs + run]
-        if shift == BY_BFV and not self._vault.bfv:
-            raise FrameError(self._seats.user, "asks for names by BFV, which is not offered here")
 
         def send() -> None:
-            if shift == BY_BFV:
-                self._name_by_bfv(permutation)
-                return
             message = pad_table(permutation, offline.pads[run], shift % len(permutation))
             tag = f"id{self._index}/table"
             self._session.send(self._seats.user, tag, message)
 
         return send
-
-    def _name_by_bfv(self, permutation: Tensor) -> None:
-        """Answer the user's encrypted question about the permutation in which scores were shown."""
-        user, names = self._seats.user, f"he{self._index}"
-        link = self._session.links[user]
-        if self._names is None:
-            sent = bytes(link.recv(f"{names}/keys").data)
-            self._names = Names(user, len(permutation), sent)
-        asked = [bytes(link.recv(f"{names}/ask").data) for _ in range(pieces(len(permutation)))]
-        answer = self._names.answer(permutation.tolist(), asked)
-        link.send(f"{names}/answer", frame_bytes(answer))
 
     def _receive(self, batch: Batch) -> BatchMaterial:
         plan, biases = self._plan, self._serving.biases

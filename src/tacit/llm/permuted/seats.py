@@ -28,7 +28,4 @@ class Seats:
 RUN, STEP, NAME, CLOSE = range(4)
 """Commands to the owner: run a prompt; step on from the chosen place; name its token; end."""
 
-BY_BFV = -1
-"""In place of a shift: the token is asked for by an encrypted vector."""
-
 COMMAND_BYTES = 32

@@ -86,8 +86,7 @@ class OwnerVault:
 
     Of the conversations that are not open, the ``most_closed`` that were used last are kept, fewer
     if the user's account has no room for them. A vault serves one session at a time, and one user:
-    `for_user` makes the next one. Only with ``bfv`` may the user have tokens named by encryption,
-    for then a library outside of Python computes with what it sent.
+    `for_user` makes the next one.
     """
 
     ring: RingModel
@@ -96,7 +95,6 @@ class OwnerVault:
     conversations: dict[int, Kept] = field(default_factory=dict)
     most_closed: int = 16
     counts: bool = False
-    bfv: bool = False
     allowance: Allowance = field(default_factory=Allowance)
     account: Account = field(default_factory=Account)
     left_at: float | None = None
@@ -186,14 +184,13 @@ def open_vault(
     precision: Precision | None = None,
     device: torch.device | str = "cpu",
     counts: bool = False,
-    bfv: bool = False,
 ) -> OwnerVault:
     """Encode a model for private use, with a fresh mask key from the operating system.
 
     Without a precision, the finest that the model's values leave room for; users and the dealer
     are told. With ``counts`` users are shown which scores belong to tokens that came before, which
-    a repetition penalty needs. With ``bfv`` users may have tokens named by encryption. The vault is
-    for one user; `OwnerVault.for_user` makes another without encoding the model again.
+    a repetition penalty needs. The vault is for one user; `OwnerVault.for_user` makes another
+    without encoding the model again.
 
     Guarantee: the key leaves the owner only towards the dealer of that user.
     Cost: 4 bytes of memory per weight on a CPU, as a rule; the model is read a layer at a time.
@@ -204,7 +201,6 @@ def open_vault(
         key=Prg.from_os().bytes(KEY_BYTES),
         weights=Weights(ring.words, device),
         counts=counts,
-        bfv=bfv,
     )
 
 

@@ -18,8 +18,7 @@ from tacit.llm.sealed.schedule import Schedule
 from tacit.llm.sealed.table import Table, plan_pass
 from tacit.llm.sealed.wishes import gumbel
 from tacit.mpc import OpeningCache, Plan, deal_ahead
-from tacit.mpc.narrow import WORD_BYTES
-from tacit.mpc.offline import (
+from tacit.mpc.material.offline import (
     TAG_BYTES,
     MaterialFacts,
     body_bytes,
@@ -29,6 +28,7 @@ from tacit.mpc.offline import (
     store,
     write_material,
 )
+from tacit.mpc.narrow import WORD_BYTES
 from tacit.party import Session
 from tacit.result import Leak
 from tacit.ring import Prg
@@ -42,7 +42,7 @@ NOISE = "noise {}"
 def deal_material(table: Table, schedule: Schedule, *, device: str = "cpu") -> None:
     """Deal for a whole session that comes later, as its dealer.
 
-    Guarantee: that of `tacit.mpc.dealer.deal`; the dealer learns for how many tokens.
+    Guarantee: that of `tacit.mpc.material.dealer.deal`; the dealer learns for how many tokens.
     Cost: what the plans say offline, to the user; nothing to the owner.
     """
     passing, plans = _agreed(table, schedule)

@@ -21,8 +21,8 @@ from tacit.llm.sealed.recorded import RecordedPasses
 from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
 from tacit.llm.sealed.table import Table, sit_down
 from tacit.mpc import OpeningCache, Share, Words, compute
-from tacit.mpc.offline import Material, open_material
-from tacit.mpc.recorder import Next
+from tacit.mpc.material.offline import Material, open_material
+from tacit.mpc.material.recorder import Next
 from tacit.mpc.share import Spec
 from tacit.party import Session
 
@@ -35,7 +35,7 @@ class DealtTable:
     """One party's place in a session without a dealer: makes the passes of a schedule in turn.
 
     Guarantee: that of `sealed`. Every pass has masks of its own, and the file they come from is
-    marked as used before the first of them is drawn: see `tacit.mpc.offline`.
+    marked as used before the first of them is drawn: see `tacit.mpc.material.offline`.
     """
 
     def __init__(self, table: Table, material: Material, device: str = "cpu") -> None:

@@ -23,7 +23,7 @@ from tacit.llm.sealed.choosing import adjusted, drawn
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.told import swap, told_words
 from tacit.mpc import Told
-from tacit.mpc.functions_norms import Part, Watch
+from tacit.mpc.functions.norms import Part, Watch
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import SPARE_BITS, WORD_BITS, words_of
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import Outcome, Passing
 from tacit.mpc import OpeningCache, Plan, Share, Words
-from tacit.mpc.offline import Material
-from tacit.mpc.recorded_dealing import DealingRecorder
-from tacit.mpc.recorder import Next, Recorder, can_record
+from tacit.mpc.material.offline import Material
+from tacit.mpc.material.recorded_dealing import DealingRecorder
+from tacit.mpc.material.recorder import Next, Recorder, can_record
 from tacit.party import Session
 
 

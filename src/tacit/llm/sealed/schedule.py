@@ -16,7 +16,7 @@ from tacit.errors import ConfigError, DataError, FrameError
 from tacit.llm.backend.spending import common
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.passes import CHUNK, PASS_WORDS, ROOM, Pass
-from tacit.mpc.offline import MaterialFacts
+from tacit.mpc.material.offline import MaterialFacts
 from tacit.ring import Prg
 
 DEAL = -2

@@ -29,7 +29,7 @@ from tacit.mpc import (
     find_protocol,
     make_plan,
 )
-from tacit.mpc.recorder import Next
+from tacit.mpc.material.recorder import Next
 from tacit.party import Fact, Session, without_collections
 from tacit.ring import Prg
 

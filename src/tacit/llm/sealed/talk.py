@@ -20,7 +20,7 @@ from tacit.llm.sealed.schedule import Reading, Schedule
 from tacit.llm.sealed.shares import KvShares
 from tacit.llm.sealed.table import sit_down
 from tacit.llm.sealed.wishes import check_wish, wish
-from tacit.mpc.offline import Material
+from tacit.mpc.material.offline import Material
 from tacit.party import Session
 from tacit.result import Leak
 from tacit.ring import Prg

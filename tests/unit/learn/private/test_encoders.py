@@ -11,7 +11,8 @@ from harness import PATIENCE
 from tacit.errors import DataError, DisagreementError
 from tacit.learn.private import Crew
 from tacit.learn.private.facts import INPUT
-from tacit.mpc import PROTOCOLS, functions_attention, primitives
+from tacit.mpc import PROTOCOLS, primitives
+from tacit.mpc.functions import attention as functions_attention
 from tacit.party import Meeting, run_threads, without_setup
 
 TEXTS = (

@@ -21,7 +21,7 @@ from tacit.learn.service import (
 from tacit.learn.service.attend import foreseen
 from tacit.learn.service.order import Order
 from tacit.learn.service.queue import RequestQueue, Ticket
-from tacit.mpc.additive2.opening import OpenMasked
+from tacit.mpc.arithmetic.opening import OpenMasked
 from tacit.party import run_threads
 from tacit.transport import Frame, frame_bytes
 

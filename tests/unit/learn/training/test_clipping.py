@@ -14,7 +14,7 @@ from tacit.learn.training.clipping import (
     square_norms,
 )
 from tacit.learn.training.private import plan_noise, record_gradients
-from tacit.mpc import functions
+from tacit.mpc.functions import softmax as functions
 from tacit.nn import make_model, make_token_model
 from tacit.nn.records import RecordOps
 

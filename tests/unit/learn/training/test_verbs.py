@@ -10,7 +10,7 @@ from tacit.learn.training import Optimiser
 from tacit.learn.training.programs import Programs
 from tacit.learn.training.verbs import PlainStepOps, scale_unnormalised
 from tacit.mpc import find_protocol, make_plan
-from tacit.mpc.additive2.truncation import Truncate
+from tacit.mpc.arithmetic.truncation import Truncate
 
 
 def test_a_step_of_sgd_truncates_the_gradient_of_the_first_layer_once(make_task):

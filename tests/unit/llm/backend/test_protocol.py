@@ -186,8 +186,6 @@ def test_settings_of_another_protocol_are_refused():
         ChatProtocol(name="sealed", counts=True)
     with pytest.raises(ConfigError, match="--protocol sealed"):
         ChatProtocol(reveal="sample")
-    with pytest.raises(ConfigError, match="--naming belongs to --protocol permuted"):
-        ChatProtocol(name="sealed", naming="bfv")
 
 
 @pytest.mark.parametrize(
@@ -200,15 +198,14 @@ def test_a_device_that_is_not_here_is_refused_before_a_model_is_read(monkeypatch
         ChatProtocol(device=device)
 
 
-def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
+def test_the_device_reaches_the_parties(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr("tacit.llm.backend.protocol.find_spec", lambda name: name)
-    protocol, seen = ChatProtocol(device="cuda", naming="bfv"), {}
-    assert protocol.arguments("dealer")[-4:] == ["--device", "cuda", "--naming", "bfv"]
+    protocol, seen = ChatProtocol(device="cuda"), {}
+    assert protocol.arguments("dealer")[-2:] == ["--device", "cuda"]
 
     def note(role):
         def called(*what, **how):
-            seen[role] = (how["device"], how.get("bfv", how.get("naming")))
+            seen[role] = how["device"]
             return SimpleNamespace(masked=None)
 
         return called
@@ -222,13 +219,7 @@ def test_device_and_naming_reach_the_parties(monkeypatch, tmp_path):
     session = SimpleNamespace(agree=lambda *what: None)
     dealer_program(protocol)(Account()).serve(session)
     enter_by(protocol, None, Notes())(session, LLAMA, ())
-    assert seen == {"owner": ("cuda", True), "user": ("cuda", "bfv"), "dealer": ("cuda", None)}
-
-
-def test_bfv_without_its_library_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("tacit.llm.backend.protocol.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'tacit-ml\[he\]'"):
-        ChatProtocol(naming="bfv")
+    assert seen == {"owner": "cuda", "user": "cuda", "dealer": "cuda"}
 
 
 @pytest.mark.gpu

@@ -20,7 +20,7 @@ from tacit.llm.backend import serving as the_module
 from tacit.llm.backend.chat_file import load_chat
 from tacit.llm.backend.serving import ChatSeat, serve_many
 from tacit.llm.permuted import Ahead, Client, Conversation
-from tacit.llm.permuted.seats import BY_BFV, RUN
+from tacit.llm.permuted.seats import RUN
 from tacit.llm.sealed import SealedClient, SealedMemory
 from tacit.party import Progress, joined
 from tacit.transport import Frame
@@ -285,15 +285,6 @@ def a_command_out_of_turn(client):
     wait_for_the_end(client)
 
 
-def names_by_a_library(client):
-    talk = Conversation(client)
-    tokens = talk.generate(HONEST, best, limit=3)
-    client.naming = "bfv"
-    talk._shift = lambda here, place: BY_BFV
-    talk._named = lambda here, place: int(client.session.recv("owner", "never/0", (1,)))
-    list(tokens)
-
-
 def an_answer_of_another_shape(client):
     talk = Conversation(client)
     talk._asking._talk._put = lambda values: client.session.send(
@@ -364,7 +355,6 @@ ATTACKS = [
     a_key_of_another_type,
     a_command_that_is_none,
     a_command_out_of_turn,
-    names_by_a_library,
     an_answer_of_another_shape,
     another_tag_on_the_way,
     gone_in_the_middle_of_a_round,

@@ -27,7 +27,7 @@ from tacit.llm.sealed import (
 from tacit.llm.sealed import dealing as dealing_module
 from tacit.llm.sealed import schedule as schedule_module
 from tacit.llm.sealed.dealt import DealtTable, serve_dealt_owner
-from tacit.mpc.offline import TAG_BYTES, Material, MaterialFacts, open_material
+from tacit.mpc.material.offline import TAG_BYTES, Material, MaterialFacts, open_material
 from tacit.party import run_threads
 from uniformity import complaints
 

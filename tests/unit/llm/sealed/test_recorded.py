@@ -15,16 +15,10 @@ from private_llm import FAMILIES, plainly, tiny
 from sealed_chat import as_user, say
 from tacit.errors import TacitError
 from tacit.llm.sealed import SealedMemory, recorded
-from tacit.mpc import (
-    PROTOCOLS,
-    OpeningCache,
-    attend,
-    make_plan,
-    recorded_dealing,
-    recording,
-)
-from tacit.mpc.recorded_dealing import DealingRecorder
-from tacit.mpc.recorder import Next, Recorder
+from tacit.mpc import PROTOCOLS, OpeningCache, attend, make_plan
+from tacit.mpc.material import recorded_dealing, recording
+from tacit.mpc.material.recorded_dealing import DealingRecorder
+from tacit.mpc.material.recorder import Next, Recorder
 from tacit.party import Session, run_threads
 from tacit.ring import Prg
 from taped import OperationTape, patch_numpy

@@ -24,8 +24,9 @@ from tacit.llm.sealed.bounds import mixed_bits, names, stream_bits, weight_shape
 from tacit.llm.sealed.passes import PASS_WORDS, read_pass
 from tacit.llm.sealed.table import Table
 from tacit.llm.sealed.wishes import check_wish, wish
-from tacit.mpc import OpeningCache, Words, cache, dealer
-from tacit.mpc.additive2 import weights
+from tacit.mpc import OpeningCache, Words, cache
+from tacit.mpc.arithmetic import weights
+from tacit.mpc.material import dealer
 from tacit.party import run_threads
 from tacit.ring import Factor, Prg
 

@@ -1,0 +1,1 @@
+"""Kernels on additive shares that every protocol starts from: sums, products, truncation."""

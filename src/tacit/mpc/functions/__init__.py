@@ -1,0 +1,1 @@
+"""Functions made of operations, written once for every protocol, and curves for them."""

@@ -1,0 +1,1 @@
+"""Values that someone sees in random order: the order, what is seen, and what hides more."""

@@ -1,0 +1,1 @@
+"""The protocols, a folder each; `tacit.mpc.registry` finds them by name."""

@@ -1,0 +1,175 @@
+"""Functions computed by the second party on permuted values; the dealer is offline.
+
+The first party (the owner of the model) alone knows the order. The dealer, who draws the order
+with it, makes randomness by which the second party's share gets into that order without the second
+party learning it (the correlation of Mohassel, Rindal and Rosulek 2020 for a permutation held by
+one party; seed 000, algorithms 6.3 and 6.4). The second party adds up, applies the function to
+clear numbers and sends the result back under a mask.
+"""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from tacit.mpc import narrow
+from tacit.mpc.arithmetic.local import numeric, numeric_share
+from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.material.randomness import Parts
+from tacit.mpc.permuted.dummies import FlipsAndDummies, extend, flip, unflip
+from tacit.mpc.permuted.instance import Instance, instance_of
+from tacit.mpc.permuted.order import take
+from tacit.mpc.permuted.view import PermutedView
+from tacit.mpc.share import AnyShare, AnySpec, Share
+from tacit.party.cost import Message
+from tacit.result import Leak
+from tacit.ring import Prg
+
+
+@dataclass(frozen=True)
+class OrderMask:
+    """An order π, flips and dummies that P0 knows, and masks that follow them there and back.
+
+    P0 has π, δ, γ, signs σ and dummies; P1 has r, q, s = π[σr] - δ (-δ in the places of dummies)
+    and t = σπ⁻¹[q] - γ. P1's four are uniform and say nothing about π and σ. Where a result needs
+    x itself to undo a sign, t holds P1's part of that too.
+    """
+
+    instance: Instance
+
+    def first(self, prg: Prg) -> Parts:
+        """Draw π, its inverse, δ, γ, the signs and the dummies."""
+        order, back = self.instance.draw_order(prg)
+        delta = prg.words((self.instance.layout.elements,))
+        gamma = prg.words((self.instance.out.elements,))
+        return order, back, delta, gamma, *self.instance.draw_flips_and_dummies(prg)
+
+    def second(self, prg: Prg) -> Parts:
+        """Draw r and q."""
+        return prg.words((self.instance.x.elements,)), prg.words((self.instance.answered,))
+
+    def correction(self, first: Parts, second: Parts) -> Parts:
+        """Compute s and t."""
+        order, back, delta, gamma, signs, dummies = first
+        r, q = second
+        symmetry = self.instance.symmetry
+        flipped = r if symmetry is None else flip(r, signs)
+        s = take(extend(flipped, dummies, is_first=False), order).sub_(delta)
+        t = take(q, back)
+        if symmetry is not None:
+            t = unflip(t, r, signs, symmetry=symmetry, one=0)
+        return s, t.sub_(gamma)
+
+    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of s and t."""
+        return (self.instance.layout.elements,), (self.instance.out.elements,)
+
+
+@dataclass(frozen=True)
+class SeenBySecond:
+    """Apply a function through P1.
+
+    Guarantee: P0 and the dealer see nothing. P1 sees every input of this call in the clear, in an
+    order that is uniformly random and unknown to it: **the multiset of values leaks to P1** (of a
+    function of rows: the multiset of the multisets that make up the rows), apart from what the
+    flips and dummies hide.
+    Cost: 3 messages, of which the first rides along with whatever P1 sent last, so that functions
+    that follow each other take one round trip each; as many bytes per element as its bound needs
+    (4 to 8) from P1 to P0 and from P0 to P1, and 8 bytes per element of the result from P1 to P0.
+    Of an input of P0 the first message is sent when the input is shared and counts as offline:
+    P1's share of it is drawn, and waits for no query. Offline 8 bytes per element and per element
+    of the result. Exact up to rounding.
+    """
+
+    view: PermutedView
+    hiding: FlipsAndDummies
+    is_handed: bool = False
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out, what is needed and what is sent."""
+        instance = self._instance(operands[0])
+        handed = Message(roles.second, roles.first, _handed_size(instance) * instance.x.elements)
+        shown = instance.size * instance.layout.elements
+        return Declaration(
+            out=instance.out,
+            needs=(OrderMask(instance),),
+            offline=((handed,),) if self.is_handed else (),
+            rounds=(
+                *(() if self.is_handed else ((handed,),)),
+                (Message(roles.first, roles.second, shown),),
+                (Message(roles.second, roles.first, narrow.WORD_BYTES * instance.answered),),
+            ),
+            leaks=(_leak(instance, roles),),
+        )
+
+    def handed(self) -> "SeenBySecond":
+        """Let P1's share be handed over when the operand is shared."""
+        return replace(self, is_handed=True)
+
+    def hand(self, channel: Channel, drawn: tuple[Parts, ...], operand: AnyShare) -> Parts:
+        """Hand P1's share over under a mask: P0 then knows x - r."""
+        instance, size = self._instance(operand.spec), _handed_size(self._instance(operand.spec))
+        mine = instance.view.spread(numeric_share(operand).words)
+        if channel.is_first:
+            shape, dtype = narrow.wire(len(mine), size)
+            recv = channel.recv_early if self.is_handed else channel.recv
+            return (narrow.uncut(recv(channel.other, shape, dtype=dtype), size).add_(mine),)
+        send = channel.send_early if self.is_handed else channel.send
+        send(channel.other, narrow.cut(mine - drawn[0][0], size))
+        return ()
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Do P0's part, who orders, or P1's, who sees."""
+        instance = self._instance(operands[0].spec)
+        parts, *handed = (
+            material if self.is_handed else (*material, self.hand(channel, material, operands[0]))
+        )
+        if channel.is_first:
+            answer = _order(channel, instance, parts, handed[0][0])
+        else:
+            answer = _see(channel, instance, parts)
+        return Share(instance.view.gather(answer, instance.x), instance.out)
+
+    def attend(self, channel: Channel, *operands: AnySpec) -> None:
+        """Write down, as anyone else, what P1 learns."""
+        channel.session.ledger.record(_leak(self._instance(operands[0]), channel.roles))
+
+    def _instance(self, x: AnySpec) -> Instance:
+        return instance_of(self.view, self.hiding, numeric(x, "a function"))
+
+
+def _order(channel: Channel, instance: Instance, material: Parts, known: Tensor) -> Tensor:
+    """Put x - r into my order, show it under a mask, and undo both on the answer."""
+    order, back, delta, gamma, signs, dummies = material
+    shown = known if instance.symmetry is None else flip(known, signs)
+    shown = take(extend(shown, dummies, is_first=True), order).add_(delta)
+    channel.send(channel.other, narrow.cut(shown, instance.size))
+    channel.session.ledger.record(_leak(instance, channel.roles))
+    answer = take(channel.recv(channel.other, (instance.answered,)), back)
+    if instance.symmetry is not None:
+        one = 1 << instance.out.frac_bits
+        answer = unflip(answer, known, signs, symmetry=instance.symmetry, one=one)
+    return answer.add_(gamma)
+
+
+def _see(channel: Channel, instance: Instance, material: Parts) -> Tensor:
+    """Compute on what comes back in another order."""
+    _, q, s, t = material
+    channel.session.ledger.record(_leak(instance, channel.roles))
+    shape, dtype = narrow.wire(instance.layout.elements, instance.size)
+    low = narrow.low(s, instance.size)
+    seen = narrow.sign_extended_sum(
+        channel.recv(channel.other, shape, dtype=dtype), low, instance.size
+    )
+    channel.send(channel.other, instance.view.evaluate(seen, instance.x).sub_(q))
+    return t
+
+
+def _handed_size(instance: Instance) -> int:
+    """Return how many bytes of its share P1 hands over: all, if x itself has to be added again."""
+    symmetry = instance.symmetry
+    return narrow.WORD_BYTES if symmetry is not None and symmetry.slope else instance.size
+
+
+def _leak(instance: Instance, roles: Roles) -> Leak:
+    why = "permuted2: the second party computes the function on permuted values"
+    return instance.leak(roles.second, why)

@@ -1,0 +1,1 @@
+"""`sealed`: functions compared on shares, with a dealer; nobody sees anything."""

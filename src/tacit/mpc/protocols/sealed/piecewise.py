@@ -1,0 +1,350 @@
+"""Piecewise polynomials of a secret: every element-wise function of `sealed` is one of these.
+
+The one masked opening c = x + r serves everything. All breakpoints are compared with it; and as
+x = c - r with c public, every power of x is a public combination of powers of r, which the dealer
+has shared — also multiplied by the random bits ρ that turn the comparisons' results into numbers.
+So after the comparisons the whole function is local. What a piece gives outside its own interval
+does not matter: it is multiplied by a zero that is exact modulo 2^64.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import comb, prod
+
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.mpc import narrow, tables
+from tacit.mpc.arithmetic.local import numeric, numeric_share
+from tacit.mpc.arithmetic.rescaled import public_part
+from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.material.randomness import Parts, lane_bytes, read_lanes, readings, write_lanes
+from tacit.mpc.narrow import bits_size
+from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison, bits_of
+from tacit.mpc.protocols.sealed.multithreshold import MultiThreshold, fits_multi_threshold
+from tacit.mpc.protocols.sealed.oneblock import OneBlock, fits_one_block
+from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
+from tacit.party.cost import exchange
+from tacit.ring import Prg
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A function made of pieces: piece k holds from breakpoint k - 1 up to breakpoint k.
+
+    A piece is a polynomial of x with coefficients in the ring, lowest first. It need not make
+    sense as a polynomial of real numbers: what counts is its value modulo 2^64. ``breaks`` have
+    the fraction bits of the input, values have ``frac_bits``. Where ``slack`` is given, piece k
+    holds also from 2^slack below its breakpoint on.
+    """
+
+    breaks: tuple[int, ...]
+    pieces: tuple[tuple[int, ...], ...]
+    frac_bits: int
+    bound: float
+    slack: tuple[int, ...] = ()
+
+    @cached_property
+    def degree(self) -> int:
+        """Return the largest degree of a piece."""
+        return max(len(piece) for piece in self.pieces) - 1
+
+    @cached_property
+    def height(self) -> int:
+        """Return the largest power that any piece has; the degree may be counted higher."""
+        return max(j for piece in self.pieces for j, a in enumerate(piece) if a or not j)
+
+    def edges(self, device: torch.device) -> Tensor:
+        """Return the breakpoints."""
+        return self._on(device)[0]
+
+    def steps(self, device: torch.device) -> Tensor:
+        """Return how the coefficients change at each breakpoint, (degree + 1, breaks)."""
+        return self._on(device)[1]
+
+    def base(self, device: torch.device) -> Tensor:
+        """Return the coefficients of the lowest piece, (degree + 1, 1)."""
+        return self._on(device)[2]
+
+    @cached_property
+    def _laid_out(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor]]:
+        return {}
+
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Lay the tables out where they are read, once: a copy to an accelerator is a wait."""
+        if device not in self._laid_out:
+            parts = torch.tensor(self.breaks), self._steps(), self._base()
+            edges, steps, base = (tables.laid_out(one, device) for one in parts)
+            self._laid_out[device] = edges, steps, base
+        edges, steps, base = tables.kept(*self._laid_out[device])
+        return edges, steps, base
+
+    @cached_property
+    def reach(self) -> int:
+        """Return how much larger than x can be a comparison of it with a breakpoint may get.
+
+        That is the distance to a breakpoint, and what may be added to it within the slack.
+        """
+        slack = self.slack or (0,) * len(self.breaks)
+        return max(abs(t) + (1 << m) - 1 for t, m in zip(self.breaks, slack, strict=True))
+
+    def _steps(self) -> Tensor:
+        rows = [list(piece) + [0] * (self.degree + 1 - len(piece)) for piece in self.pieces]
+        steps = [
+            [_wrap(b - a) for a, b in zip(old, new, strict=True)] for old, new in pairwise(rows)
+        ]
+        return torch.tensor(steps).T.contiguous()
+
+    def _base(self) -> Tensor:
+        lowest = self.pieces[0]
+        return torch.tensor([[*lowest, *[0] * (self.degree + 1 - len(lowest))]]).T.contiguous()
+
+
+def _wrap(value: int) -> int:
+    """Bring an integer into the range of a signed word, modulo 2^64."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+@dataclass(frozen=True)
+class SelectMask:
+    """Everything a piecewise polynomial needs that depends on the mask r of its comparison.
+
+    r comes from the `CompareMask` in ``compare``; besides it there are, for every breakpoint, a
+    uniform bit ρ in XOR shares, and additive shares of r^i and of ρ·r^i. Where r has two readings,
+    as of a number that is ``rescaled``, these are powers of the reading with a sign, and in lanes
+    of as few bytes as hold it there is by how much those of the other are more.
+    """
+
+    compare: CompareMask
+    breaks: int
+    degree: int
+    rescaled: tuple[int, int] | None = None
+
+    def first(self, prg: Prg) -> Parts:
+        """Draw the first shares: of r and its bits, of ρ, of powers and of selected powers."""
+        drawn = (*self.compare.first(prg), prg.words(self._bits()), prg.words(self._powers()))
+        return drawn if self.rescaled is None else (*drawn, prg.words(self._lanes()))
+
+    def second(self, prg: Prg) -> Parts:
+        """Draw the second shares of r and ρ."""
+        return (*self.compare.second(prg), prg.words(self._bits()))
+
+    def correction(self, first: Parts, second: Parts) -> Parts:
+        """Compute the second shares of the bits of r and of all powers."""
+        r, rho = first[0] + second[0], first[2] ^ second[1]
+        chosen = unpacked(rho, self.compare.elements)[:, None]
+        bits = self.compare.correction(first[:2], second[:1])
+        if self.rescaled is None:
+            powers = _powers(r, self.degree)
+            everything = torch.cat((powers[2:], (chosen * powers).flatten(0, 1)))
+            return (*bits, everything - first[3])
+        signed, unsigned = (_powers(one, self.degree) for one in readings(r, *self.rescaled))
+        everything = torch.cat((signed[1:], (chosen * signed).flatten(0, 1)))
+        gaps = ((unsigned - signed) >> (WORD_BITS - self._gap_bits))[1:]
+        gaps = torch.cat((gaps, (chosen * gaps).flatten(0, 1))).view(-1)
+        lanes = read_lanes(first[4], self._gap_bits, len(gaps))
+        other = write_lanes(gaps.to(lanes.dtype).sub_(lanes), self._gap_bits)
+        return (*bits, everything - first[3], other)
+
+    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the bits and of the powers."""
+        shapes = (*self.compare.correction_shapes(), self._powers())
+        return shapes if self.rescaled is None else (*shapes, self._lanes())
+
+    def _bits(self) -> tuple[int, ...]:
+        return self.breaks, (self.compare.elements + 63) // 64
+
+    def _powers(self) -> tuple[int, ...]:
+        plain = max(0, self.degree - 1) if self.rescaled is None else self.degree
+        return plain + self.breaks * (self.degree + 1), self.compare.elements
+
+    @property
+    def _gap_bits(self) -> int:
+        """Return in how many bits, at the top of a word, powers of the two readings differ.
+
+        The readings themselves differ by a multiple of the ring that is left, so all powers do.
+        """
+        assert self.rescaled is not None  # noqa: S101 - else there is one reading
+        ring_bits, drop = self.rescaled
+        return WORD_BITS - ring_bits + drop
+
+    def _lanes(self) -> tuple[int, ...]:
+        count = self.degree * (1 + self.breaks) * self.compare.elements
+        return (-(-count * lane_bytes(self._gap_bits) // narrow.WORD_BYTES),)
+
+    def read(self, rows: Tensor, lanes: Tensor, top: Tensor) -> tuple[Tensor, Tensor]:
+        """Take the powers of the reading that holds, and lay them out as without rescaling.
+
+        Returns:
+            My share of the reading itself, and of its higher powers and selected powers.
+        """
+        count, bits = self.degree, self._gap_bits
+        sizes = (1 + self.breaks, count, self.compare.elements)
+        gaps = read_lanes(lanes, bits, prod(sizes)).to(torch.int64).view(sizes)
+        gaps = (gaps << (WORD_BITS - bits)) * top
+        plain, selected = rows[:count] + gaps[0], rows[count:].view(self.breaks, count + 1, -1)
+        selected = torch.cat((selected[:, :1], selected[:, 1:] + gaps[1:]), 1)
+        return plain[0], torch.cat((plain[1:], selected.flatten(0, 1)))
+
+
+def _powers(r: Tensor, degree: int) -> Tensor:
+    powers = torch.ones_like(r).repeat(degree + 1, 1)
+    for i in range(1, degree + 1):
+        powers[i] = powers[i - 1] * r
+    return powers
+
+
+def unpacked(words: Tensor, count: int) -> Tensor:
+    """Spread packed bits (rows, words) out into (rows, count) words of 0 and 1."""
+    bits = ring.unpack_bits(words.contiguous().view(torch.uint8), words.numel() * 64)
+    return bits.view(len(words), -1)[:, :count].to(torch.int64)
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """Apply a piecewise polynomial to every element, or several that share their breakpoints.
+
+    Guarantee: the parties see x + r for a uniform r and bits masked by uniform bits, and nothing
+    else. Within the bound of x the result is that of the pieces, exactly modulo 2^64; the pieces
+    state how far they are from the function they stand for.
+    Cost: 2 rounds of 8 bytes and K bits per element, and the rounds of K comparisons between.
+
+    A number that has ``drop`` fraction bits more than the curves, or is one of a smaller ring, is
+    rescaled by the same opening: the dealer shares both readings of its mask. Breakpoints are then
+    met within one unit in the last place, which is for functions that do not jump.
+    """
+
+    name: str
+    curves: tuple[Curve, ...]
+    drop: int = 0
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out and what is sent."""
+        x = self._argument(operands[0])
+        comparison = self._comparison(x)
+        return Declaration(
+            out=self._out(x),
+            needs=(self._mask(x), *comparison.needs()),
+            rounds=(
+                exchange(*roles.computing, narrow.size_for(x.ring_bits) * x.elements),
+                *comparison.rounds(roles),
+                exchange(
+                    *roles.computing,
+                    bits_size(comparison.thresholds * comparison.words, x.elements),
+                ),
+            ),
+        )
+
+    def _mask(self, x: Spec) -> SelectMask:
+        comparison = self._comparison(x)
+        low = comparison.low if isinstance(comparison, OneBlock) else 0
+        mask = CompareMask(x.elements, comparison.blocks, self.drop + low)
+        rescaled = (x.ring_bits, self.drop) if self._rescales(x) else None
+        return SelectMask(mask, comparison.thresholds, self.curves[0].degree, rescaled)
+
+    def _rescales(self, x: Spec) -> bool:
+        is_whole = self.drop == 0 and x.ring_bits == WORD_BITS
+        return not is_whole and self.curves[0].degree > 0
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Open x + r, compare with the breakpoints, select."""
+        mine, spec = self._masked(channel, material, operands[0])
+        return self._select(channel, material, spec, channel.exchange_low(mine, spec.ring_bits))
+
+    def begin(
+        self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare
+    ) -> Callable[[], AnyShare]:
+        """Post what opens x + r; what comes back waits for it, and does the rest."""
+        mine, spec = self._masked(channel, material, operands[0])
+        wait = channel.post_low(mine, spec.ring_bits)
+        return lambda: self._select(channel, material, spec, wait())
+
+    def _masked(
+        self, channel: Channel, material: tuple[Parts, ...], operand: AnyShare
+    ) -> tuple[Tensor, Spec]:
+        r = _arrange(material[0], channel)[0]
+        return numeric_share(operand).words.reshape(-1) + r, self._argument(operand.spec)
+
+    def _select(
+        self, channel: Channel, material: tuple[Parts, ...], spec: Spec, c: Tensor
+    ) -> AnyShare:
+        (r, rho, powers, bits), tree = _arrange(material[0], channel), material[1:]
+        if self._rescales(spec):
+            # z = c - r is e + a for e = c and a = -r, but it is r whose readings are shared: where
+            # the top bit of c is not set the difference borrows, and r is read with its sign.
+            front, top = public_part(c, spec.ring_bits, self.drop, borrows=True)
+            r, powers = self._mask(spec).read(powers, material[0][-1], top)
+            c = (c << (WORD_BITS - spec.ring_bits)) >> (WORD_BITS - spec.ring_bits + self.drop)
+        else:
+            front = c
+        breaks = self.curves[0].edges(c.device)
+        masked = self._comparison(spec).run(channel, c, breaks, bits, tree) ^ rho
+        tau = unpacked(masked ^ channel.exchange_bits(masked, len(c)), len(c))
+        results = [
+            select_pieces(curve, front, tau, r, powers, is_first=channel.is_first)
+            for curve in self.curves
+        ]
+        out = self._out(spec)
+        return Share(torch.stack(results).view(out.shape), out)
+
+    def _argument(self, spec: AnySpec) -> Spec:
+        """Take a number, also one on which this very function is still to be applied."""
+        if isinstance(spec, Spec) and spec.deferred == self.name:
+            return replace(spec, deferred=None)
+        return numeric(spec, self.name, any_ring=True)
+
+    def _comparison(self, x: Spec) -> Comparison | MultiThreshold | OneBlock:
+        curve = self.curves[0]
+        bits = bits_of((x.largest >> self.drop) + bool(self.drop) + curve.reach)
+        if fits_one_block(bits, curve.slack):
+            return OneBlock(x.elements, bits, curve.slack[0], len(curve.breaks))
+        if fits_multi_threshold(x.elements, bits, len(curve.breaks)):
+            return MultiThreshold(x.elements, bits, curve.slack or (0,) * len(curve.breaks))
+        return Comparison(x.elements, bits, len(curve.breaks))
+
+    def _out(self, x: Spec) -> Spec:
+        shape = x.shape if len(self.curves) == 1 else (len(self.curves), *x.shape)
+        bound = max(curve.bound for curve in self.curves)
+        return Spec.of(shape=shape, frac_bits=self.curves[0].frac_bits, bound=bound)
+
+
+def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Bring a party's part of a `SelectMask` into one order: r, ρ, powers, bits of r.
+
+    Behind them stand the lanes of a number that is rescaled.
+    """
+    if channel.is_first:
+        r, bits, rho, powers = parts[:4]
+    else:
+        r, rho, bits, powers = parts[:4]
+    return r, rho, powers, bits
+
+
+def select_pieces(
+    curve: Curve, c: Tensor, tau: Tensor, r: Tensor, powers: Tensor, *, is_first: bool
+) -> Tensor:
+    """Add up the pieces: p_0(x) + Σ_k b_k·(p_k - p_{k-1})(x), for b_k = τ_k ⊕ ρ_k and x = c - r.
+
+    b_k·r^i is τ_k·r^i + (1 - 2τ_k)·ρ_k·r^i, so with the steps A of the coefficients the sum is
+    Σ_ij C(j,i)·(-1)^i·c^(j-i) · (Σ_k A_jk·τ_k · r^i + Σ_k A_jk·(1 - 2τ_k)·[ρ_k·r^i]), for every
+    i by Horner's rule in c.
+    """
+    degree, height = curve.degree, curve.height
+    plain = [torch.full_like(r, 1 if is_first else 0), r, *powers[: max(0, degree - 1)]]
+    selected = powers[max(0, degree - 1) :].view(len(curve.breaks), degree + 1, -1)
+    steps, base = curve.steps(c.device)[: height + 1], curve.base(c.device)[: height + 1]
+    chosen = ring.matmul(steps, tau).add_(base)  # (height + 1, n), public
+    sign = 1 - 2 * tau
+    total = torch.zeros_like(r)
+    for i in range(height + 1):
+        masked = ring.matmul(steps[i:], sign * selected[:, i])  # (height + 1 - i, n), shared
+        terms = torch.addcmul(masked, chosen[i:], plain[i])
+        part = terms[-1] * comb(height, i) if 0 < i < height else terms[-1]
+        for j in range(height - 1, i - 1, -1):
+            term = terms[j - i] * comb(j, i) if 0 < i < j else terms[j - i]
+            part = torch.addcmul(term, part, c)
+        total = total.sub_(part) if i % 2 else total.add_(part)
+    return total
