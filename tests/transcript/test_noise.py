@@ -28,7 +28,7 @@ from tacit.dp import (
     select_above,
     train_dp_sgd,
 )
-from tacit.learn.federated import (
+from tacit.federated import (
     FederatedSpec,
     Learner,
     LocalTraining,
@@ -36,17 +36,17 @@ from tacit.learn.federated import (
     find_aggregator,
     round_config,
 )
-from tacit.learn.federated.adaptive import Selection, show_contributions, upload_selected
-from tacit.learn.federated.objective import (
+from tacit.federated.adaptive import Selection, show_contributions, upload_selected
+from tacit.federated.objective import (
     ObjectiveSettings,
     _Objective,
     _released,
     fit_private_logistic,
 )
-from tacit.learn.federated.records import train_records
-from tacit.learn.training.makers import draw_noise, share_noise
-from tacit.learn.training.start import words_alone
+from tacit.federated.records import train_records
 from tacit.ring import Prg
+from tacit.training.makers import draw_noise, share_noise
+from tacit.training.start import words_alone
 
 DRAWS = 400  # half of the noise is then noticed with a chance above 1 - 1e-9
 

@@ -14,8 +14,7 @@ import torch
 
 import tacit
 import test_noise
-from tacit import dp
-from tacit.learn import federated, training
+from tacit import dp, federated, training
 
 SOURCE = Path(inspect.getfile(tacit)).parents[1]
 ROOMS = [Path(inspect.getfile(room)).parent for room in (dp, federated, training)]
@@ -27,7 +26,7 @@ OTHERS = {"on_grid": "_drawn_back", "_heads": "_few_heads", "_sign": "_surer", "
 """Noise of other forms: on a grid, as heads of coins, as a truth that is told or not."""
 
 MODES = {"removed": 0.0, "halved": 0.5}
-EQUIVALENT = {("tacit.learn.federated.objective", "normal")}
+EQUIVALENT = {("tacit.federated.objective", "normal")}
 """Where halving changes nothing: the length of a direction is set afterwards."""
 NO_NOISE = {("tacit.dp.direction", "lean")}
 """Where a draw is not what hides: the estimate of short vectors."""
@@ -40,14 +39,14 @@ FIRST = {
     "tacit.dp.direction": ("shuffled",),
     "tacit.dp.response": ("shuffled",),
     "tacit.dp.dpsgd": ("steps",),
-    "tacit.learn.federated.adaptive": ("contributions", "selected"),
-    "tacit.learn.federated.objective": ("objective", "release"),
-    "tacit.learn.federated.secagg.sides": ("masked",),
-    "tacit.learn.federated.plain": ("plain", "downlink"),
-    "tacit.learn.federated": ("plain, ", "masked"),
-    "tacit.learn.federated.shuffled.plan": ("shuffled",),
-    "tacit.learn.training.makers": ("training, makers",),
-    "tacit.learn.training.start": ("training, alone",),
+    "tacit.federated.adaptive": ("contributions", "selected"),
+    "tacit.federated.objective": ("objective", "release"),
+    "tacit.federated.secagg.sides": ("masked",),
+    "tacit.federated.plain": ("plain", "downlink"),
+    "tacit.federated": ("plain, ", "masked"),
+    "tacit.federated.shuffled.plan": ("shuffled",),
+    "tacit.training.makers": ("training, makers",),
+    "tacit.training.start": ("training, alone",),
 }
 """The checks that are near a module; nothing else is tried for it."""
 

@@ -13,8 +13,8 @@ from tacit.audit.ranking import Ranking, draw_roc, measure_ranking
 from tacit.audit.target import Classifier, Trainer
 from tacit.audit.views import prg_of
 from tacit.dp import DpSgd, Response, detection_of, epsilon, sharpen, train_dp_sgd
-from tacit.learn.federated import CalibratedMechanism, FederatedSpec, round_config
-from tacit.learn.federated.summary import sharp_claim
+from tacit.federated import CalibratedMechanism, FederatedSpec, round_config
+from tacit.federated.summary import sharp_claim
 from tacit.result import Claim
 
 _USUAL_PARAMETERS = 10_000

@@ -17,7 +17,7 @@ from tacit.audit.target import (
 )
 from tacit.audit.views import prg_of
 from tacit.dp import DpSgd, train_dp_sgd
-from tacit.learn.federated import build_model
+from tacit.federated import build_model
 
 
 @final

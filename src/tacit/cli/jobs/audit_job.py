@@ -16,7 +16,7 @@ from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry, Positive, Share
 from tacit.cli.toml import refuse
 from tacit.dp import DpSgd, GaussianKind
 from tacit.errors import ConfigError
-from tacit.learn.federated import ModelName
+from tacit.federated import ModelName
 
 _WHO_IS_A_MEMBER = (
     "the weights of model.file were trained elsewhere, and only you know on which rows; an audit "
