@@ -234,4 +234,6 @@ def _short(path: Path) -> str:
 
 def _unwritten(path: Path, error: OSError) -> InputError:
     hint = "; its folder must be there and writable" if error.errno in _NOT_OURS else ""
+    if path.is_symlink():
+        hint = "; it is a link, which nothing is written through: remove it"
     return InputError(f"cannot write {path}: {error.strerror}{hint}")

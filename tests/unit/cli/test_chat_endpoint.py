@@ -364,11 +364,13 @@ def test_a_program_can_try_out_what_another_one_said(tmp_path):
         asked = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
         return json.loads(ask(port, body=asked)[1])["tacit"]["first_token"]["payload_bytes"]
 
-    with chat(write_model(tmp_path / "tiny"), protocol="permuted") as talk:
-        with serving(talk) as (port, _, _):
-            whole = sent(port, secret)
-            assert sent(port, wrong) == whole
-            assert sent(port, secret) < whole / 2
+    with (
+        chat(write_model(tmp_path / "tiny"), protocol="permuted") as talk,
+        serving(talk) as (port, _, _),
+    ):
+        whole = sent(port, secret)
+        assert sent(port, wrong) == whole
+        assert sent(port, secret) < whole / 2
 
 
 HEAD = (
