@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tacit
-from tacit.learn.training import Optimiser, train_plain
 from tacit.nn import add_adapters
+from tacit.training import Optimiser, train_plain
 
 LAYERS, WIDTH, HEADS, GROUPS, SIDE, INNER, EPS, THETA = 8, 512, 8, 2, 64, 1408, 1e-5, 1e6
 

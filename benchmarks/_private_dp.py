@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 
 import tacit
-from tacit.learn.training import Optimiser, worker
-from tacit.learn.training.clipping import shorten_rows
-from tacit.learn.training.joint import coarse_of, draw_coins
-from tacit.learn.training.makers import NoisePlan, draw_noise
-from tacit.learn.training.plain import walk_plain
-from tacit.learn.training.private import plan_noise
 from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg
+from tacit.training import Optimiser, worker
+from tacit.training.clipping import shorten_rows
+from tacit.training.joint import coarse_of, draw_coins
+from tacit.training.makers import NoisePlan, draw_noise
+from tacit.training.plain import walk_plain
+from tacit.training.private import plan_noise
 
 OWNERS = ("first", "second", "third")
 

@@ -21,14 +21,14 @@ from torch import Tensor, nn
 
 from tacit.audit.privacy import one_run_epsilon
 from tacit.audit.ranking import Ranking
-from tacit.learn.training import Holding, Optimiser, Privacy, TrainTask, private
-from tacit.learn.training.clipping import shorten_rows
-from tacit.learn.training.plain import walk_plain
-from tacit.learn.training.private import plan_noise
-from tacit.learn.training.start import words_alone
 from tacit.mpc import Roles
 from tacit.nn import HistogramsOfGradients, make_model
 from tacit.ring import Prg
+from tacit.training import Holding, Optimiser, Privacy, TrainTask, private
+from tacit.training.clipping import shorten_rows
+from tacit.training.plain import walk_plain
+from tacit.training.private import plan_noise
+from tacit.training.start import words_alone
 
 EPSILON, STEPS, RATE = 2.0, 50, 20.0
 Data = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -13,10 +13,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from tacit.learn.training import Holding, Optimiser, Privacy, TrainTask
-from tacit.learn.training.plain import walk_plain
 from tacit.mpc import Roles
 from tacit.nn import HistogramsOfGradients, make_model
+from tacit.training import Holding, Optimiser, Privacy, TrainTask
+from tacit.training.plain import walk_plain
 
 SETTINGS = (
     ("public", 0, 30),

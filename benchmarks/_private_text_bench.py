@@ -21,13 +21,13 @@ from tacit.dp import confirm, epsilon, event_from_record, event_to_record
 from tacit.dp.event import Repeated
 from tacit.dp.ledger import Ledger
 from tacit.dp.policy import by_pattern, by_terms
-from tacit.learn.text.corpus import Text, enclose, mark_corpus, tokenise
-from tacit.learn.text.measure import measure_perplexity, measure_scientificity
-from tacit.learn.text.tune import Course, tune, tune_private
 from tacit.llm import LanguageModel, open_checkpoint
 from tacit.llm.model.module import CausalModule
 from tacit.nn import add_adapters, merge_adapters
 from tacit.ring import Prg
+from tacit.text.corpus import Text, enclose, mark_corpus, tokenise
+from tacit.text.measure import measure_perplexity, measure_scientificity
+from tacit.text.tune import Course, tune, tune_private
 
 LENGTH, EPSILON = 512, 2.0
 PREFIXES = (

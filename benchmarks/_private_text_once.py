@@ -14,25 +14,25 @@ from torch.utils.data import DataLoader, TensorDataset
 from tacit.audit.memorisation import METHODS, Extract, SeenSpeakers, SeenSpeech, Speech, extraction
 from tacit.dp import make_private
 from tacit.dp.policy import by_pattern
-from tacit.learn.text.budget import Budget
-from tacit.learn.text.corpus import Text, mark_corpus
-from tacit.learn.text.decode import (
+from tacit.nn import add_adapters
+from tacit.ring import Prg
+from tacit.text.budget import Budget
+from tacit.text.corpus import Text, mark_corpus
+from tacit.text.decode import (
     BudgetedWriter,
     _Reading,
     decoder_losses,
     find_places,
     option_scores,
 )
-from tacit.learn.text.tune import Course
-from tacit.learn.text.vote import (
+from tacit.text.tune import Course
+from tacit.text.vote import (
     Ballot,
     count_votes,
     draw,
     stack_voters,
     train_voters,
 )
-from tacit.nn import add_adapters
-from tacit.ring import Prg
 
 SIGMA, CLIP = 10.6, 1.0
 """The source's noise and clip."""

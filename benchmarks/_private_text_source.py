@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from tacit.dp import ADD_REMOVE_MARKS, Unaccountable
 from tacit.dp.ghost import Ghost
-from tacit.learn.text.corpus import Marked, collate, cut
-from tacit.learn.text.tune import token_losses
+from tacit.text.corpus import Marked, collate, cut
+from tacit.text.tune import token_losses
 
 EVENT = Unaccountable(
     reason="attention carries marked tokens into gradients that are released without noise",

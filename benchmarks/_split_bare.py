@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.crypto import Identity
-from tacit.learn.split import Pace
-from tacit.learn.split.task import make_optimiser
+from tacit.split import Pace
+from tacit.split.task import make_optimiser
 
 
 class Wire:

@@ -15,7 +15,7 @@ from _split_tasks import Data
 from _split_train import order_of, shift
 from torch import Tensor, nn
 
-from tacit.learn.split import Compression, Halves, SplitTask, halve, make_codec
+from tacit.split import Compression, Halves, SplitTask, halve, make_codec
 
 _WARM_STEPS = 3
 _SERVED = 2500

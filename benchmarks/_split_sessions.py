@@ -15,7 +15,7 @@ from _split_train import Wanted, order_of
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from tacit.learn.split import Halves
+from tacit.split import Halves
 
 
 @dataclass(frozen=True)

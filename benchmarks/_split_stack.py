@@ -10,7 +10,7 @@ from _split_tasks import Data
 from _split_train import MODEL, Wanted, order_of, share_right
 from torch import Tensor, nn
 
-from tacit.learn.split import Halves, SplitTask, halve
+from tacit.split import Halves, SplitTask, halve
 
 Weights = dict[str, Tensor]
 _WARM_STEPS = 3

@@ -8,9 +8,9 @@ import torch
 from _split_tasks import Data
 from torch import Tensor, nn
 
-from tacit.learn.split import Compression, Defence, Halves, SplitTask, halve
-from tacit.learn.split.defend import defence_loss, hide_labels
 from tacit.ring import Prg
+from tacit.split import Compression, Defence, Halves, SplitTask, halve
+from tacit.split.defend import defence_loss, hide_labels
 
 MODEL = {
     "mnist": "mlp",

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tacit
-from tacit.learn.training import Optimiser, train_plain
+from tacit.training import Optimiser, train_plain
 
 VOCABULARY, TOKENS, WIDTH, HEADS, LAYERS, TEXTS = 32, 16, 32, 2, 2, 24_000
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tacit.cli.environment import data_folders
 from tacit.data import load_dataset
-from tacit.learn.training import train_plain
+from tacit.training import train_plain
 
 LENET = (
     *("conv 6 5 1 2", "relu", "avgpool 2", "conv 16 5", "relu", "avgpool 2", "flatten"),

@@ -14,10 +14,10 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.learn.training import Holding, Privacy, TrainTask
-from tacit.learn.training.schedule import Plans
 from tacit.mpc import Plan, Roles
 from tacit.nn import make_model
+from tacit.training import Holding, Privacy, TrainTask
+from tacit.training.schedule import Plans
 
 ROLES = Roles("north", "south", "dealer")
 

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.crypto import load_identity, make_identity
-from tacit.learn.training import Holding, Optimiser, TrainTask, train
-from tacit.learn.training.programs import Programs, initial_state, state_bounds
 from tacit.mpc import Roles, Share, compute, find_protocol, make_plan, serve, sum_forecasts
 from tacit.mpc.share import Spec
 from tacit.nn import make_model, parse_layers
 from tacit.party import Meeting, Progress, Session, session_over, without_setup
 from tacit.result import Cost
+from tacit.training import Holding, Optimiser, TrainTask, train
+from tacit.training.programs import Programs, initial_state, state_bounds
 from tacit.transport import Credentials, Limits, Meter, PacketLink, Patience, Peer, Shaped, mesh
 
 ROLES = Roles("north", "south", "helper")

@@ -24,15 +24,15 @@ from _training_parties import NAMES, ROLES, Answer, _bytes, _meet, run_parties
 from torch import nn
 
 from tacit import ring
-from tacit.learn.training import Holding, Privacy, TrainTask
-from tacit.learn.training.makers import draw_noise
-from tacit.learn.training.private import NORMS
-from tacit.learn.training.programs import noise_name
-from tacit.learn.training.schedule import Plans
 from tacit.mpc import OpeningCache, Share, compute, serve
 from tacit.mpc.share import Spec
 from tacit.nn import add_adapters, make_model
 from tacit.party import Session
+from tacit.training import Holding, Privacy, TrainTask
+from tacit.training.makers import draw_noise
+from tacit.training.private import NORMS
+from tacit.training.programs import noise_name
+from tacit.training.schedule import Plans
 
 HERE = Path(__file__).parent
 ADAPTED = {"block, LoRA": (), "block, LoRA of qkv": ("qkv",)}
@@ -110,7 +110,7 @@ def _noise(plans: Plans, me: str, step: int) -> dict[str, torch.Tensor]:
     plan, prg = plans.privacy.steps, ring.Prg.from_os()
     found = {noise_name(me): draw_noise(plan, prg)}
     if plan.step:
-        from tacit.learn.training.joint import coins_name, draw_coins
+        from tacit.training.joint import coins_name, draw_coins
 
         found[coins_name(me)] = draw_coins(plan.shape, prg).double() * 2.0**-16
     return found

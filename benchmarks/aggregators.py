@@ -15,7 +15,7 @@ from bench import Case, InlinePeer, VenvPeer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto import make_key_pair
-from tacit.learn.federated import (
+from tacit.federated import (
     FederatedSpec,
     Meter,
     PrivacySpec,
@@ -27,9 +27,9 @@ from tacit.learn.federated import (
     round_config,
     run_round,
 )
-from tacit.learn.federated.aggregators import Once
-from tacit.learn.federated.contract import HELPER
-from tacit.learn.federated.keyed import ddh
+from tacit.federated.aggregators import Once
+from tacit.federated.contract import HELPER
+from tacit.federated.keyed import ddh
 from tacit.ring import Prg
 
 CLIENTS, SLOTS = 8, 4096

@@ -15,7 +15,7 @@ from bench import Case
 
 from tacit.cli.environment import data_folders
 from tacit.data import load_dataset
-from tacit.learn.private.he.plan import make_plan
+from tacit.inference.he.plan import make_plan
 from tacit.nn import import_module, load_weights, parse_layers
 from tacit.ring import Prg
 

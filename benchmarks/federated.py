@@ -17,7 +17,7 @@ import numpy as np
 from bench import Case, VenvPeer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tacit.learn.federated.secagg import (
+from tacit.federated.secagg import (
     Neighbourhood,
     SecAggClient,
     SecAggPlan,

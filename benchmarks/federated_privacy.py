@@ -30,7 +30,7 @@ from _federated_picture import write_picture
 from tacit.audit import mean_interval
 from tacit.data import Partition, divide, load_dataset, measure_odds, search_path, split_dataset
 from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, Target, epsilon, least_noise
-from tacit.learn.federated import (
+from tacit.federated import (
     AdaptiveNoise,
     CalibratedMechanism,
     FederatedSpec,
@@ -45,7 +45,7 @@ from tacit.learn.federated import (
     find_aggregator,
     run_rounds,
 )
-from tacit.learn.federated.calibration import make_grid
+from tacit.federated.calibration import make_grid
 from tacit.ring import KEY_BYTES, Prg
 
 MODES: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "shuffle")

@@ -10,7 +10,7 @@ import numpy as np
 from bench import Case, InlinePeer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tacit.learn.federated import (
+from tacit.federated import (
     FederatedSpec,
     LocalTraining,
     Meter,
@@ -21,7 +21,7 @@ from tacit.learn.federated import (
     round_config,
     run_round,
 )
-from tacit.learn.federated.norm_check import NormCheck, send_update, sum_checked
+from tacit.federated.norm_check import NormCheck, send_update, sum_checked
 from tacit.mpc import Roles
 from tacit.party import Meeting, Session, run_threads
 from tacit.ring import Prg

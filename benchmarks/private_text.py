@@ -40,8 +40,8 @@ from _private_text_once import compare_steps, extract, run_once, run_vote
 
 from tacit.audit.memorisation import canary
 from tacit.dp import ADD_REMOVE_CLIENT, ADD_REMOVE_CLIENT_MARKS
-from tacit.learn.text.corpus import Text
 from tacit.ring import Prg
+from tacit.text.corpus import Text
 
 TRIED = 99
 """The seed of the numbers that settings are chosen with."""

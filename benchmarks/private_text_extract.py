@@ -19,13 +19,13 @@ from _private_text_source import selective_decoding, selective_sgd
 
 from tacit.audit.memorisation import METHODS, Extract, SeenSpeakers, SeenSpeech, Speech
 from tacit.dp.policy import by_pattern
-from tacit.learn.text.corpus import Text, mark_corpus
-from tacit.learn.text.front import TextPlan, fine_tune
-from tacit.learn.text.measure import measure_perplexity
-from tacit.learn.text.tune import Course, tune
 from tacit.llm.model.module import CausalModule, tiny_model
 from tacit.llm.model.saving import train_tokenizer
 from tacit.ring import Prg
+from tacit.text.corpus import Text, mark_corpus
+from tacit.text.front import TextPlan, fine_tune
+from tacit.text.measure import measure_perplexity
+from tacit.text.tune import Course, tune
 
 FOLDER = Path(__file__).parent.parent / "examples/jobs/text-hospital"
 FRAME = "您好医生，我上个月在医院做了{}检查，报告单上的号码是"

@@ -198,11 +198,11 @@ def decode(side, folder, voters=8):
         short, few = run(1, 0)
         long, many = max((run(4 + count, seed) for seed in range(4)), key=lambda one: one[1])
         return (many - few) / (long - short)
-    from tacit.learn.text.decode import _Reading, find_places, option_scores
-    from tacit.learn.text.vote import Ballot, count_votes, draw, stack_voters
     from tacit.llm import open_checkpoint
     from tacit.llm.model.module import CausalModule
     from tacit.ring import Prg
+    from tacit.text.decode import _Reading, find_places, option_scores
+    from tacit.text.vote import Ballot, count_votes, draw, stack_voters
 
     checkpoint = open_checkpoint(Path(folder))
     module, tokenizer = CausalModule(checkpoint.load()), checkpoint.tokenizer()

@@ -23,7 +23,7 @@ from _split_tasks import TASKS, Data, load
 from _split_train import Wanted, accuracy, share_right, train_all
 
 from tacit.audit import mean_interval
-from tacit.learn.split import Codec, Compression, Halves
+from tacit.split import Codec, Compression, Halves
 
 Cell = tuple[str, str, Compression]
 WIDTHS = {

@@ -26,7 +26,7 @@ from tacit.audit.split import (
     pick_leak,
     see_layer,
 )
-from tacit.learn.split import Defence, Halves, Pace, SplitTask, fit_locally, halve
+from tacit.split import Defence, Halves, Pace, SplitTask, fit_locally, halve
 
 WIDTH, LEAKS = 32, 5
 HIDDEN = {"digits": 0}

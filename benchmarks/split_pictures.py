@@ -25,7 +25,7 @@ from _split_pool import Item, options, seeds, write
 from _split_tasks import Data, load
 from split_compression import Cell, describe, report, settings
 
-from tacit.learn.split import Halves
+from tacit.split import Halves
 
 KIND, WIDTH, TASK, PAIRS = "resnet20", 128, "cifar10-full", "cifar10-pairs"
 Job = tuple[int, Cell]

@@ -37,7 +37,7 @@ from tacit.audit.split import (
     train_from_scratch,
     whiten,
 )
-from tacit.learn.split import Defence, Halves, epsilon_of, make_model
+from tacit.split import Defence, Halves, epsilon_of, make_model
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from _split_tasks import Data, load
 from torch import Tensor, nn
 
 from tacit.crypto import Identity, load_identity, make_identity
-from tacit.learn.split import (
+from tacit.party import Meeting, Progress, run_threads, session_over
+from tacit.split import (
     BottomTrainer,
     Compression,
     Flat,
@@ -36,8 +37,7 @@ from tacit.learn.split import (
     cut,
     make_model,
 )
-from tacit.learn.split.task import make_optimiser
-from tacit.party import Meeting, Progress, run_threads, session_over
+from tacit.split.task import make_optimiser
 from tacit.transport import Credentials, Meter, Peer, Shaped, listen, mesh
 
 NAMES = ("clinic", "lab")

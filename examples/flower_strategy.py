@@ -11,8 +11,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAdam
 from flwr.simulation import run_simulation
 
-from tacit.learn.federated import FederatedSpec, PrivacySpec
-from tacit.learn.federated.flower import PrivateStrategy, client_mod
+from tacit.federated import FederatedSpec, PrivacySpec
+from tacit.federated.flower import PrivateStrategy, client_mod
 
 NODES, ROUNDS, TRUE = 20, 8, np.array([0.6, -0.3])
 PRIVACY = PrivacySpec(kind="central", clip=0.5, epsilon=8.0, delta=1e-3)

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from short_keys import short_key
 from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
-from tacit.learn.federated import Meter, Seat, find_aggregator, provision, round_config, run_round
-from tacit.learn.federated.aggregators import Once
-from tacit.learn.federated.contract import HELPER
+from tacit.federated import Meter, Seat, find_aggregator, provision, round_config, run_round
+from tacit.federated.aggregators import Once
+from tacit.federated.contract import HELPER
 from tacit.ring import Prg
 
 
@@ -21,7 +21,7 @@ def provided(policy):
     """Make the keys of a policy, once: those of ciphers take a while."""
     if policy.aggregator == "encrypted":
         pytest.importorskip("tenseal" if policy.cipher == "bfv" else "gmpy2")
-    with patch("tacit.learn.federated.provision.make_key", short_key):
+    with patch("tacit.federated.provision.make_key", short_key):
         return provision(policy, Prg.from_os())
 
 

@@ -27,7 +27,7 @@ TOGETHER = {
     "tests/contract/test_verifiers.py": "compiled",
     "tests/unit/cli/test_verify": "compiled",
     "tests/e2e/": "processes",
-    "tests/unit/learn/split/test_fit.py": "processes",
+    "tests/unit/split/test_fit.py": "processes",
     "tests/unit/party/test_apart.py": "processes",
 }
 

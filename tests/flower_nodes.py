@@ -7,8 +7,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from tacit.learn.federated import FederatedSpec, PrivacySpec, run_rounds
-from tacit.learn.federated.flower import FlowerCarrier, client_mod, named_arrays
+from tacit.federated import FederatedSpec, PrivacySpec, run_rounds
+from tacit.federated.flower import FlowerCarrier, client_mod, named_arrays
 
 MODEL = torch.nn.Linear(2, 1)
 

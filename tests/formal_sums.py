@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto import ShamirShare, recover_bytes, unseal
 from tacit.errors import PartyError
-from tacit.learn.federated.contract import pack
-from tacit.learn.federated.secagg import SecAggClient, client, messages
-from tacit.learn.federated.secagg.messages import (
+from tacit.federated.contract import pack
+from tacit.federated.secagg import SecAggClient, client, messages
+from tacit.federated.secagg.messages import (
     ATTESTED,
     COMMIT_BYTES,
     DELIVERY,

@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tacit"
-ROOMS = ("transport", "party", "crypto", "learn/federated", "learn/service", "llm/backend")
+ROOMS = ("transport", "party", "crypto", "federated", "inference/service", "llm/backend")
 NO_GUARDS = {
     # What one's own user asked for, what is malformed whoever sent it, and silence.
     *("ConfigError", "ClickException", "DataError", "RangeError", "FrameError", "BadHeadError"),

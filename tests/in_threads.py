@@ -1,7 +1,7 @@
 """The job of the examples of private prediction, with every party a thread of this process."""
 
 from tacit.data import load_dataset, split_dataset
-from tacit.learn.private import PredictTask, predict, scaled_features, train_logistic
+from tacit.inference import PredictTask, predict, scaled_features, train_logistic
 from tacit.mpc import Roles
 from tacit.party import Meeting, run_threads
 

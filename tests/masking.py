@@ -4,7 +4,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import PartyError
-from tacit.learn.federated.secagg import STAGES, SecAggClient, SecAggServer
+from tacit.federated.secagg import STAGES, SecAggClient, SecAggServer
 from tacit.ring import Prg
 
 

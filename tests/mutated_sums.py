@@ -13,8 +13,8 @@ import numpy as np
 from aggregated import Stage, provided
 from tacit.crypto.cipher import load_public, load_secret, load_share
 from tacit.errors import InputError, PartyError
-from tacit.learn.federated import FederatedSpec, PrivacySpec, Update
-from tacit.learn.federated.provision import read_secret
+from tacit.federated import FederatedSpec, PrivacySpec, Update
+from tacit.federated.provision import read_secret
 from tacit.ring import Prg
 
 CLIENTS, SIZE = 4, 9

@@ -9,7 +9,7 @@ from torch import nn
 
 import tacit
 from tacit.crypto import load_identity
-from tacit.learn.private import Crew
+from tacit.inference import Crew
 from tacit.mpc import find_protocol
 from tacit.party import Meeting, Progress, joined
 from tacit.transport import Patience, Peer

@@ -9,7 +9,8 @@ from unittest import mock
 import torch
 from torch import nn
 
-from tacit.learn.split import (
+from tacit.party import Meeting, run_threads
+from tacit.split import (
     BottomTrainer,
     Compression,
     Pace,
@@ -19,7 +20,6 @@ from tacit.learn.split import (
     ask,
     stop_asking,
 )
-from tacit.party import Meeting, run_threads
 from tacit.transport import Patience
 
 PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=1, stall_s=200)
@@ -65,8 +65,8 @@ def fixed_keys() -> Iterator[None]:
     """
     drawn = SimpleNamespace(urandom=lambda count: bytes(range(count)))
     with (
-        mock.patch("tacit.learn.split.top.os", drawn),
-        mock.patch("tacit.learn.split.bottom.os", drawn),
+        mock.patch("tacit.split.top.os", drawn),
+        mock.patch("tacit.split.bottom.os", drawn),
     ):
         yield
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from tacit.learn.text.corpus import Text, mark_corpus
 from tacit.llm.model.module import CausalModule, tiny_model
 from tacit.ring import Prg
+from tacit.text.corpus import Text, mark_corpus
 
 SIGNS = sorted(
     set("我的单号是今年岁了吃药片头痛医生您好。，□患者每天一二三四五六七八九零十0123456789 \n")

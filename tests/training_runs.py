@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from tacit.learn.training import Holding, Optimiser, Privacy, StateFolder, TrainTask, train, worker
 from tacit.mpc import Roles
 from tacit.nn import make_model, parse_layers
 from tacit.party import Meeting, run_threads
+from tacit.training import Holding, Optimiser, Privacy, StateFolder, TrainTask, train, worker
 
 OWNERS = ("bank", "shop", "clinic")
 NAMES = (*OWNERS, "dealer")

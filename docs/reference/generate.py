@@ -17,13 +17,24 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "audit": ("tacit.audit", ()),
     "connect": ("tacit.cli.launch.connect", ("connect", "Member", "Answer")),
     "dp": ("tacit.dp", ()),
-    "federated": ("tacit.federated", ()),
+    "federated": (
+        "tacit.federated",
+        (
+            "FederatedResult",
+            "FederatedSpec",
+            "LocalTraining",
+            "PrivacySpec",
+            "PrivateStrategy",
+            "client_mod",
+            "fit",
+        ),
+    ),
     "learners": ("tacit.learners", ()),
     "llm": ("tacit.llm", ()),
-    "secure": ("tacit.learn.private", ("secure", "Secured", "Answer", "Crew")),
-    "split": ("tacit.split", ()),
+    "secure": ("tacit.inference", ("secure", "Secured", "Answer", "Crew")),
+    "split": ("tacit.split", ("fit", "Compression", "Defence", "Pace", "SplitModel")),
     "text": ("tacit.text", ()),
-    "train": ("tacit.learn.training.front", ("train", "TrainedModel", "Settings")),
+    "train": ("tacit.training.front", ("train", "TrainedModel", "Settings")),
     "verify": ("tacit.verify", ()),
 }
 FIRST = {

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tacit import audit, dp, federated, learners, llm, split, text, verify
     from tacit.cli.launch.connect import connect
-    from tacit.learn.private.secure import secure
-    from tacit.learn.training.front import train
+    from tacit.inference.secure import secure
+    from tacit.training.front import train
 
 __version__ = "0.2.0.dev0"
 
@@ -28,8 +28,8 @@ __all__ = [
 
 _FROM = {
     "connect": "tacit.cli.launch.connect",
-    "secure": "tacit.learn.private",
-    "train": "tacit.learn.training.front",
+    "secure": "tacit.inference",
+    "train": "tacit.training.front",
 }
 
 

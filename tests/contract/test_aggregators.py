@@ -9,7 +9,7 @@ import pytest
 
 from aggregated import Stage, provided
 from tacit.errors import ConfigError, PartyError
-from tacit.learn.federated import (
+from tacit.federated import (
     AGGREGATORS,
     FederatedSpec,
     LocalTraining,
@@ -20,12 +20,12 @@ from tacit.learn.federated import (
     round_config,
     run_round,
 )
-from tacit.learn.federated.contract import HELPER, kind_of, pack, unpack
-from tacit.learn.federated.encrypted.sides import DECRYPT, PART
-from tacit.learn.federated.keyed.authority import RELEASED
-from tacit.learn.federated.plain import SELECTED, UPDATE
-from tacit.learn.federated.shuffled import roles as shuffled_roles
-from tacit.learn.federated.shuffled.roles import CONFIRMED
+from tacit.federated.contract import HELPER, kind_of, pack, unpack
+from tacit.federated.encrypted.sides import DECRYPT, PART
+from tacit.federated.keyed.authority import RELEASED
+from tacit.federated.plain import SELECTED, UPDATE
+from tacit.federated.shuffled import roles as shuffled_roles
+from tacit.federated.shuffled.roles import CONFIRMED
 from tacit.ring import Prg
 
 CASES = [(name, kind) for name, known in AGGREGATORS.items() for kind in known.privacies]

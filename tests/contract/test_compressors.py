@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError, DataError
-from tacit.learn.split import COMPRESSORS, Compression, make_codec
-from tacit.learn.split.codec import as_mask
+from tacit.split import COMPRESSORS, Compression, make_codec
+from tacit.split.codec import as_mask
 
 WIDTH, ROWS = 128, 64
 SETTINGS = {

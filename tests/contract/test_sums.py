@@ -7,7 +7,7 @@ import pytest
 
 from aggregated import Stage, provided
 from tacit.errors import ConfigError
-from tacit.learn.federated import (
+from tacit.federated import (
     AdaptiveNoise,
     FederatedSpec,
     PrivacySpec,
@@ -17,14 +17,14 @@ from tacit.learn.federated import (
     keyed,
     round_config,
 )
-from tacit.learn.federated.contract import HELPER
-from tacit.learn.federated.encrypted import sides as encrypted_sides
-from tacit.learn.federated.keyed import sides as keyed_sides
-from tacit.learn.federated.promises import promises
-from tacit.learn.federated.secagg import sides as masked_sides
-from tacit.learn.federated.secagg.plan import to_wire
-from tacit.learn.federated.spec import HELPERS
-from tacit.learn.federated.summary import leaks_of
+from tacit.federated.contract import HELPER
+from tacit.federated.encrypted import sides as encrypted_sides
+from tacit.federated.keyed import sides as keyed_sides
+from tacit.federated.promises import promises
+from tacit.federated.secagg import sides as masked_sides
+from tacit.federated.secagg.plan import to_wire
+from tacit.federated.spec import HELPERS
+from tacit.federated.summary import leaks_of
 from tacit.ring import Prg
 
 WORDS = {

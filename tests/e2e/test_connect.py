@@ -11,7 +11,7 @@ import tacit
 from children import start
 from tacit.crypto import load_identity, make_identity
 from tacit.errors import ConfigError, DataError
-from tacit.learn.private import save_logistic
+from tacit.inference import save_logistic
 
 LOGISTIC = """
 [job]

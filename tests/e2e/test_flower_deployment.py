@@ -69,7 +69,7 @@ JOB = """
     clip = 1.0
 """
 POLICY = """
-    from tacit.learn.federated import FederatedSpec, PrivacySpec
+    from tacit.federated import FederatedSpec, PrivacySpec
 
     POLICY = FederatedSpec(
         clients=2, rounds=1, aggregator="AGGREGATOR", privacy=PrivacySpec(clip=1.0), minimum=2,
@@ -80,7 +80,7 @@ CLIENT = """
     from flwr.app import Array, ArrayRecord, Message, RecordDict
     from flwr.clientapp import ClientApp
     from sums.policy import POLICY
-    from tacit.learn.federated.flower import client_mod
+    from tacit.federated.flower import client_mod
 
     app = ClientApp(mods=[client_mod(POLICY)])
 
@@ -99,8 +99,8 @@ SERVER = """
     import torch
     from flwr.serverapp import ServerApp
     from sums.policy import POLICY
-    from tacit.learn.federated import run_rounds
-    from tacit.learn.federated.flower import FlowerCarrier, named_arrays
+    from tacit.federated import run_rounds
+    from tacit.federated.flower import FlowerCarrier, named_arrays
 
     app = ServerApp()
 

@@ -19,7 +19,7 @@ from tacit.cli.jobs.serve import load_service, serve_as, serve_here
 from tacit.cli.jobs.serve_job import ServeJob
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
-from tacit.learn.service import plan_service
+from tacit.inference.service import plan_service
 from tacit.mpc import sum_forecasts
 from tacit.nn import TorchOps
 

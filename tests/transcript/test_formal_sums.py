@@ -9,10 +9,10 @@ import pytest
 
 from formal_sums import Masked, quick
 from tacit.errors import ConfigError
-from tacit.learn.federated import FederatedSpec, PrivacySpec, round_config
-from tacit.learn.federated.secagg import Neighbourhood, plan_secagg
-from tacit.learn.federated.secagg.graph import share_of
-from tacit.learn.federated.secagg.sides import plan_from
+from tacit.federated import FederatedSpec, PrivacySpec, round_config
+from tacit.federated.secagg import Neighbourhood, plan_secagg
+from tacit.federated.secagg.graph import share_of
+from tacit.federated.secagg.sides import plan_from
 
 RATES = [(0.1, 0.1), (0.0, 0.0), (0.2, 0.2), (0.1, 0.35), (0.4, 0.1)]
 STAGES = 4  # the last set that a client is in: nobody's, the listed, those who shared, who stayed

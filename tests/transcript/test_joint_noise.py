@@ -16,9 +16,10 @@ from harness import ALICE, BOB, simulate
 from tacit.dp import ADD_REMOVE_RECORD, DiscreteGaussian, Repeated, epsilon, event_from_record
 from tacit.dp.codec import event_to_record
 from tacit.errors import ConfigError
-from tacit.learn.training import joint
-from tacit.learn.training.accounting import plan_privacy
-from tacit.learn.training.joint import (
+from tacit.ring import Prg
+from tacit.training import joint
+from tacit.training.accounting import plan_privacy
+from tacit.training.joint import (
     COIN_BITS,
     DISTANCE,
     LARGEST,
@@ -29,9 +30,8 @@ from tacit.learn.training.joint import (
     sample_coarse,
     thresholds,
 )
-from tacit.learn.training.makers import draw_noise, share_noise
-from tacit.learn.training.privacy import Measures, Privacy
-from tacit.ring import Prg
+from tacit.training.makers import draw_noise, share_noise
+from tacit.training.privacy import Measures, Privacy
 from test_transcripts import SAMPLES, assert_carries_nothing
 
 WHOLE = 1 << COIN_BITS

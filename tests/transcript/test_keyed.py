@@ -6,11 +6,11 @@ import torch
 
 from aggregated import Stage
 from tacit.crypto import make_key_pair
-from tacit.learn.federated import FederatedSpec, PrivacySpec, Update
-from tacit.learn.federated.contract import HELPER, unpack
-from tacit.learn.federated.keyed import sides
-from tacit.learn.federated.keyed.authority import RELEASED, UPLOAD
-from tacit.learn.federated.verified import TAGGED
+from tacit.federated import FederatedSpec, PrivacySpec, Update
+from tacit.federated.contract import HELPER, unpack
+from tacit.federated.keyed import sides
+from tacit.federated.keyed.authority import RELEASED, UPLOAD
+from tacit.federated.verified import TAGGED
 from uniformity import complaints, related
 
 SIZE = 4000
@@ -75,6 +75,6 @@ def test_a_key_pair_that_is_used_twice_gives_other_pads_in_another_round(monkeyp
     pair = make_key_pair()
     monkeypatch.setattr(sides, "make_key_pair", lambda: pair)
     monkeypatch.setattr(
-        "tacit.learn.federated.keyed.authority.Authority._check", lambda self, summands: None
+        "tacit.federated.keyed.authority.Authority._check", lambda self, summands: None
     )
     assert problems(view_of_rounds()) == []

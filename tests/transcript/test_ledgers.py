@@ -16,7 +16,7 @@ from tacit.cli.environment import data_folders
 from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import kind_of, load_job
 from tacit.cli.jobs.outlook import Asked
-from tacit.learn.vertical import regression
+from tacit.learners.cipher import regression
 from tacit.party import Meeting, Usage, merge_results, run_threads
 from tacit.transport import Patience
 from unit.cli.test_fit import by_cipher, job, of_names
@@ -26,11 +26,11 @@ JOBS = Path(__file__).parents[2] / "examples" / "jobs"
 SOURCE = Path(__file__).parents[2] / "src" / "tacit"
 PATIENCE = Patience(connect_s=60, silence_s=300, heartbeat_s=1, stall_s=600)
 BESIDE = {
-    "learn/service/client.py": "the number of a visit: coins",
-    "learn/service/queue.py": "a digest of what is served",
-    "learn/service/server.py": "`QUESTION` and `BATCH`, every time",
-    "learn/training/worker.py": "words drawn from common coins: who has others stops",
-    "learn/vertical/exchange.py": "a public key, whose size is a fact",
+    "inference/service/client.py": "the number of a visit: coins",
+    "inference/service/queue.py": "a digest of what is served",
+    "inference/service/server.py": "`QUESTION` and `BATCH`, every time",
+    "training/worker.py": "words drawn from common coins: who has others stops",
+    "learners/cipher/exchange.py": "a public key, whose size is a fact",
     "llm/backend/announce.py": "the architecture, as a fact has said",
     "llm/permuted/client.py": "a conversation and its passes, which the ledger has by tokens",
     "llm/permuted/conversation.py": "the end of a conversation",

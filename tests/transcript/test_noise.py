@@ -29,7 +29,7 @@ from tacit.dp import (
     follow_quantile,
     select_above,
 )
-from tacit.learn.federated import (
+from tacit.federated import (
     FederatedSpec,
     Learner,
     LocalTraining,
@@ -37,7 +37,7 @@ from tacit.learn.federated import (
     find_aggregator,
     round_config,
 )
-from tacit.learn.federated.records import train_records
+from tacit.federated.records import train_records
 from tacit.learn.noise import (
     AttributeNoise,
     DpSgd,
@@ -56,9 +56,9 @@ from tacit.learn.noise import (
     upload_selected,
 )
 from tacit.learn.noise.objective import _Objective, _released
-from tacit.learn.training.makers import draw_noise, share_noise
-from tacit.learn.training.start import words_alone
 from tacit.ring import Prg
+from tacit.training.makers import draw_noise, share_noise
+from tacit.training.start import words_alone
 
 DRAWS = 400  # half of the noise is then noticed with a chance above 1 - 1e-9
 

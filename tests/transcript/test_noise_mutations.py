@@ -14,8 +14,8 @@ import torch
 
 import tacit
 import test_noise
-from tacit import dp
-from tacit.learn import federated, noise, training
+from tacit import dp, federated, training
+from tacit.learn import noise
 
 SOURCE = Path(inspect.getfile(tacit)).parents[1]
 ROOMS = [Path(inspect.getfile(room)).parent for room in (dp, noise, federated, training)]
@@ -43,12 +43,12 @@ FIRST = {
     "tacit.learn.noise.baselines": ("baselines",),
     "tacit.learn.noise.dpsgd": ("steps",),
     "tacit.learn.noise.objective": ("objective", "release"),
-    "tacit.learn.federated.secagg.sides": ("masked",),
-    "tacit.learn.federated.plain": ("plain", "downlink"),
-    "tacit.learn.federated": ("plain, ", "masked"),
-    "tacit.learn.federated.shuffled.plan": ("shuffled",),
-    "tacit.learn.training.makers": ("training, makers",),
-    "tacit.learn.training.start": ("training, alone",),
+    "tacit.federated.secagg.sides": ("masked",),
+    "tacit.federated.plain": ("plain", "downlink"),
+    "tacit.federated": ("plain, ", "masked"),
+    "tacit.federated.shuffled.plan": ("shuffled",),
+    "tacit.training.makers": ("training, makers",),
+    "tacit.training.start": ("training, alone",),
 }
 """The checks that are near a module; nothing else is tried for it."""
 

@@ -12,9 +12,9 @@ import torch
 from harness import PATIENCE, Wiretap
 from short_keys import short_key
 from tacit.crypto.cipher.bfv import BfvPublicKey, BfvSecretKey
-from tacit.learn.vertical import regression
-from tacit.learn.vertical.regression import Regression, coordinate, regress, regress_masked
-from tacit.learn.vertical.secureboost import Boosting, active, answer, boost
+from tacit.learners.cipher import regression
+from tacit.learners.cipher.regression import Regression, coordinate, regress, regress_masked
+from tacit.learners.cipher.secureboost import Boosting, active, answer, boost
 from tacit.party import Meeting, run_threads
 from uniformity import complaints
 

@@ -21,13 +21,13 @@ from tacit import disk as disk_module
 from tacit.disk import DurableFile, durable, make_durable, sole, write_durable
 from tacit.dp import ADD_REMOVE_MARKS, Book, Pure
 from tacit.errors import InputError, PartyError
-from tacit.learn.federated.journal import open_journal
-from tacit.learn.federated.silo import RecordLedger
-from tacit.learn.split import checkpoint as split
-from tacit.learn.text.budget import Budget
-from tacit.learn.training import Checkpoint, StateFolder
+from tacit.federated.journal import open_journal
+from tacit.federated.silo import RecordLedger
 from tacit.llm.backend.quota import TokenQuota
 from tacit.llm.backend.roster import enrol
+from tacit.split import checkpoint as split
+from tacit.text.budget import Budget
+from tacit.training import Checkpoint, StateFolder
 
 EVENT = Pure(epsilon=0.25, relation=ADD_REMOVE_MARKS, mechanism="votes")
 

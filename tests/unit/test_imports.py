@@ -18,6 +18,12 @@ LEAVES = {
     "result",
 }
 
+BELOW = {
+    *("ring", "crypto", "transport", "party", "mpc"),
+    *("nn", "dp", "data", "matching"),
+}
+KINDS = {"inference", "training", "learners", "federated", "split", "text", "learn"}
+
 MAY_IMPORT = {
     "cluster": set(),
     "disk": set(),
@@ -34,20 +40,17 @@ MAY_IMPORT = {
     "data": set(),
     "dp": {"ring"},
     "verify": {"data"},
-    "learners": {"data", "dp", "mpc", "nn", "party", "ring"},
-    "learn": {
-        *("ring", "crypto", "transport", "party", "mpc", "nn", "data", "dp", "verify"),
-        "learners",
-    },
-    "audit": {
-        *("ring", "crypto", "transport", "party", "mpc", "nn", "llm", "data", "dp", "verify"),
-        "learn",
-    },
+    "matching": {"ring", "crypto", "party", "data"},
+    "inference": {*BELOW, "verify"},
+    "training": BELOW,
+    "learners": BELOW,
+    "federated": {"ring", "crypto", "party", "mpc", "dp", "nn", "data", "learn"},
+    "split": {"ring", "crypto", "party", "dp", "nn", "data", "matching"},
+    "text": {"ring", "party", "dp", "nn", "data", "llm"},
+    "learn": {"ring", "dp", "data"},
+    "audit": {*BELOW, "llm", "verify", *KINDS},
     "report": set(),
-    "cli": {
-        *("ring", "crypto", "transport", "party", "mpc", "nn", "llm", "dp", "verify", "learn"),
-        *("audit", "data", "learners", "report"),
-    },
+    "cli": {*BELOW, "llm", "verify", *KINDS, "audit", "report"},
 }
 
 MUST_NOT_TOUCH = {
@@ -70,6 +73,9 @@ def imported(path):
 def _read_imports(path):
     tree = ast.parse(path.read_text())
     top = {id(node) for node in tree.body}
+    for node in [one for one in ast.walk(tree) if isinstance(one, ast.If)]:
+        if ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body.clear()  # never runs
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -19,7 +19,7 @@ GIVEN_UP = {
     "cli": "half desk reception door knock shelf voice wish",
     "learn": "desk reception door knock shelf",
     "learners": "halves shelf hold",
-    "learn/federated": "course crowd hall promise terms wish",
+    "federated": "course crowd hall promise terms wish",
     "llm": "hushed hands voice parcel shelf stock supply quick playback order orders tape "
     "veil veiled cover covered posted posting wire wires halves steady",
     "mpc": "disguise finish held holding ladder narrowing octaves rescale scene settle shelf sight "

@@ -16,8 +16,8 @@ from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.launch.member import write_files
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
-from tacit.learn.federated import Outcome, Shards, Task
-from tacit.learn.federated.apps import Node, deploy_client, deploy_server
+from tacit.federated import Outcome, Shards, Task
+from tacit.federated.apps import Node, deploy_client, deploy_server
 
 __all__ = ["client_app", "server_app"]
 

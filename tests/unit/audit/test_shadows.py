@@ -13,7 +13,7 @@ from torch import nn
 
 from tacit.audit import Fleet, TorchTrainer, seeded, toss, train_shadows
 from tacit.errors import ConfigError, DataError
-from tacit.learn.federated import build_model
+from tacit.federated import build_model
 
 
 def build():

@@ -20,8 +20,8 @@ from tacit.cli.toml import read_record, read_toml
 from tacit.data import search_path
 from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
-from tacit.learn.federated import Seat, Update, find_aggregator, round_config
-from tacit.learn.federated.front import train_federated
+from tacit.federated import Seat, Update, find_aggregator, round_config
+from tacit.federated.front import train_federated
 from tacit.nn import load_weights, read_facts
 from tacit.ring import Prg
 

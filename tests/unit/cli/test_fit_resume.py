@@ -13,9 +13,9 @@ from tacit.cli.folder import discard
 from tacit.cli.jobs import fit, fit_cipher, fit_job, fit_matching, fit_resume
 from tacit.cli.jobs.kind import Place
 from tacit.errors import DisagreementError, InputError
-from tacit.learn.training import StateFolder
-from tacit.learn.vertical import regression
+from tacit.learners.cipher import regression
 from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
+from tacit.training import StateFolder
 from unit.cli.test_fit import by_cipher, job, of_names
 
 SMALL = 1 << 40

@@ -9,8 +9,8 @@ from tacit.cli.jobs.infer import check_inputs, compare_plain, load_rows
 from tacit.cli.jobs.infer_data import load_linear
 from tacit.cli.jobs.kinds import read_job
 from tacit.errors import ConfigError, DataError
-from tacit.learn.private import predict_plain, save_logistic
-from tacit.learn.private.answers import Answers, read_answers
+from tacit.inference import predict_plain, save_logistic
+from tacit.inference.answers import Answers, read_answers
 from tacit.nn import to_safetensors
 from tacit.result import Cost, Forecast, Result
 

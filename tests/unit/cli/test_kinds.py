@@ -7,7 +7,7 @@ PROGRAM = """
 import sys
 from tacit.cli.jobs.kinds import KINDS
 KINDS["infer"](), KINDS["train"](), KINDS["serve"]()
-heavy = ("sklearn", "scipy", "tacit.audit", "tacit.learn.federated", "tacit.learn.split")
+heavy = ("sklearn", "scipy", "tacit.audit", "tacit.federated", "tacit.split")
 print([name for name in sys.modules if name.startswith(heavy)])
 """
 

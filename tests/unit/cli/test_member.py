@@ -14,8 +14,8 @@ from tacit.cli.launch import member
 from tacit.cli.toml import read_record
 from tacit.crypto import load_pinned, make_identity
 from tacit.errors import ConfigError, PartyError
-from tacit.learn.private import save_logistic
-from tacit.learn.private.answers import Answers
+from tacit.inference import save_logistic
+from tacit.inference.answers import Answers
 from tacit.party import StatusPipe
 
 RAW = {

@@ -19,8 +19,8 @@ from tacit.cli.jobs.split_data import check_inputs, load_part, load_whole
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError, DataError
-from tacit.learn.split.top import TopTrainer
 from tacit.party import Progress
+from tacit.split.top import TopTrainer
 from tacit.transport.memory import MemoryLane
 
 RATE = {"label_learning_rate": 0.06}

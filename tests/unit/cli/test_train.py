@@ -19,10 +19,10 @@ from tacit.cli.jobs.train_data import load_rows
 from tacit.cli.toml import read_record
 from tacit.data.rows import shaped, stretch
 from tacit.errors import ConfigError, DataError
-from tacit.learn.training import Holding
 from tacit.mpc import find_protocol
 from tacit.nn import OwnModel, read_facts
 from tacit.party import Meeting, Usage, run_threads
+from tacit.training import Holding
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 

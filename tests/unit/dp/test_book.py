@@ -7,8 +7,8 @@ import pytest
 from power import Disk
 from tacit.dp import ADD_REMOVE_RECORD, Book, Ledger, Pure, ledger_to_record
 from tacit.errors import ConfigError
-from tacit.learn.training import Privacy, train
 from tacit.party import Meeting, run_threads
+from tacit.training import Privacy, train
 from tacit.transport.memory import MemoryLane
 from training_runs import (
     NAMES,

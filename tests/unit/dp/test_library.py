@@ -36,7 +36,7 @@ from tacit.dp import (
 from tacit.dp.library import is_installed
 from tacit.dp.renyi import renyi
 from tacit.errors import ConfigError
-from tacit.learn.federated import FederatedSpec, PrivacySpec, calibrate
+from tacit.federated import FederatedSpec, PrivacySpec, calibrate
 from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.ring import Prg
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from tacit.errors import InputError
-from tacit.learn.split.cut import cut
 from tacit.nn import TorchOps, import_module
+from tacit.split.cut import cut
 
 
 class Called(nn.Module):

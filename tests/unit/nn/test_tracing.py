@@ -5,10 +5,10 @@ import threading
 import torch
 from torch import nn
 
-from tacit.learn.federated.models import build_model
-from tacit.learn.split import cut
+from tacit.federated.models import build_model
 from tacit.nn import import_module
 from tacit.nn.tracing import seeded
+from tacit.split import cut
 
 
 class Busy(nn.Module):

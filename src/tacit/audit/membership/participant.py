@@ -10,7 +10,7 @@ from torch.func import functional_call
 from tacit.audit.membership.views import SeenRounds
 from tacit.data.partition import data_generator
 from tacit.errors import ConfigError, DataError
-from tacit.learn.federated import Learner, LocalTraining
+from tacit.federated import Learner, LocalTraining
 from tacit.ring import KEY_BYTES, Prg
 
 

@@ -9,18 +9,18 @@ from torch import Tensor
 
 from tacit.audit.permutation.recording import Program, Run
 from tacit.errors import ConfigError
-from tacit.learn.service import ServiceTask
-from tacit.learn.training import TrainTask
-from tacit.learn.training.programs import (
+from tacit.inference.service import ServiceTask
+from tacit.mpc import Plan, Roles, find_protocol, make_plan
+from tacit.nn import Model
+from tacit.training import TrainTask
+from tacit.training.programs import (
     Programs,
     initial_state,
     state_bounds,
     train_step,
 )
-from tacit.learn.training.schedule import actions
-from tacit.learn.training.verbs import PlainStepOps
-from tacit.mpc import Plan, Roles, find_protocol, make_plan
-from tacit.nn import Model
+from tacit.training.schedule import actions
+from tacit.training.verbs import PlainStepOps
 
 Weights = Mapping[str, Tensor]
 

@@ -13,8 +13,8 @@ from tacit.audit.ranking import Ranking, draw_roc, measure_ranking
 from tacit.audit.target import Classifier, Trainer
 from tacit.audit.views import prg_of
 from tacit.dp import Response, detection_of, epsilon, sharpen
-from tacit.learn.federated import CalibratedMechanism, FederatedSpec, round_config
-from tacit.learn.federated.summary import sharp_claim
+from tacit.federated import CalibratedMechanism, FederatedSpec, round_config
+from tacit.federated.summary import sharp_claim
 from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.result import Claim
 

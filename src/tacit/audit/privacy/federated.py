@@ -32,7 +32,7 @@ from tacit.crypto import make_key_pair
 from tacit.dp import REPLACE_CLIENT, Bounded, DiscreteLaplace, Gaussian, epsilon
 from tacit.dp.alone import alone_epsilon
 from tacit.errors import ConfigError, PartyError
-from tacit.learn.federated import (
+from tacit.federated import (
     Aggregate,
     CalibratedMechanism,
     FederatedSpec,
@@ -44,12 +44,12 @@ from tacit.learn.federated import (
     round_config,
     run_round,
 )
-from tacit.learn.federated.aggregators import Once
-from tacit.learn.federated.contract import HELPER
-from tacit.learn.federated.grid import Grid
-from tacit.learn.federated.provision import provision_round
-from tacit.learn.federated.shuffled.plan import encode, estimate
-from tacit.learn.federated.shuffled.sides import plan_from
+from tacit.federated.aggregators import Once
+from tacit.federated.contract import HELPER
+from tacit.federated.grid import Grid
+from tacit.federated.provision import provision_round
+from tacit.federated.shuffled.plan import encode, estimate
+from tacit.federated.shuffled.sides import plan_from
 from tacit.ring import Prg
 
 _DIMENSIONS = (2000, 200, 20)  # the first that the mechanism can serve

@@ -17,8 +17,8 @@ from tacit.audit.privacy.rounds import Point, Rounds
 from tacit.dp import Ledger, Repeated, epsilon
 from tacit.dp.private import step_event
 from tacit.errors import ConfigError
-from tacit.learn.federated import FederatedSpec, Learner, Update, round_config
-from tacit.learn.federated.records import ACCOUNTANT, RecordSteps, train_records
+from tacit.federated import FederatedSpec, Learner, Update, round_config
+from tacit.federated.records import ACCOUNTANT, RecordSteps, train_records
 from tacit.ring import Prg
 
 _INPUTS = 1000

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tacit.audit.split.complete import whiten
 from tacit.audit.split.training import SeenTraining
 from tacit.audit.split.views import SeenLayer
-from tacit.learn.split import Defence, Returned, angle_energies
+from tacit.split import Defence, Returned, angle_energies
 
 _ROUNDS, _INNER = 4, 5
 _MOST_CLASSES = 100

@@ -14,8 +14,8 @@ from tacit.audit.split.training import SeenTraining, Watch
 from tacit.audit.split.views import SeenGradients, SeenLayer, pick_leak
 from tacit.audit.views import seeded
 from tacit.errors import DataError
-from tacit.learn.split import SplitTask, keep_probability, label_events
 from tacit.result import Curve, Metric
+from tacit.split import SplitTask, keep_probability, label_events
 
 _LARGEST_CLOUD = 400
 

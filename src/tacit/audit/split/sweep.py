@@ -16,7 +16,9 @@ from tacit.audit.split.course import Told, audit_gradients
 from tacit.audit.split.game import Target, audit_inputs, audit_labels
 from tacit.audit.split.training import Watch
 from tacit.cluster import open_cluster
-from tacit.learn.split import (
+from tacit.party import Progress
+from tacit.result import Curve, Metric
+from tacit.split import (
     Defence,
     Halves,
     Network,
@@ -25,9 +27,7 @@ from tacit.learn.split import (
     fit_locally,
     make_codec,
 )
-from tacit.learn.split.rows import WholeData
-from tacit.party import Progress
-from tacit.result import Curve, Metric
+from tacit.split.rows import WholeData
 
 _LARGEST_AUDIT = 5000
 _SWEPT = {"potential-energy": "weight", "distance-correlation": "weight", "label-dp": "epsilon"}

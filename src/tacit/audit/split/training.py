@@ -11,8 +11,8 @@ from torch import Tensor
 from tacit.audit.split.views import pick_leak
 from tacit.audit.views import seeded
 from tacit.errors import DataError
-from tacit.learn.split import Defence, Pace, Returned, steps_per_epoch
-from tacit.learn.split.checkpoint import load_returned, save_returned
+from tacit.split import Defence, Pace, Returned, steps_per_epoch
+from tacit.split.checkpoint import load_returned, save_returned
 
 _MOST_ROWS = 5000
 _MOST_VALUES = 1 << 25

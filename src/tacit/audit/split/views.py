@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import DataError
-from tacit.learn.split import cut
+from tacit.split import cut
 
 Make = Callable[[], nn.Module]
 """Builds a model with fresh weights; an attacker knows the architecture, not the weights."""

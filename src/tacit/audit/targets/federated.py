@@ -15,7 +15,7 @@ from tacit.audit.target import TorchClassifier, code_of, code_of_module, fresh
 from tacit.audit.targets.pictures import Shaped, bounds_of, to_pictures
 from tacit.audit.targets.target import Side, Target
 from tacit.data.partition import Partition, data_generator, divide
-from tacit.learn.federated import (
+from tacit.federated import (
     FederatedSpec,
     Shards,
     Task,

@@ -16,7 +16,7 @@ from tacit.audit.target import (
     fresh,
 )
 from tacit.audit.views import prg_of
-from tacit.learn.federated import build_model
+from tacit.federated import build_model
 from tacit.learn.noise import DpSgd, train_dp_sgd
 
 

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from tacit.audit.target import TorchClassifier, code_of
 from tacit.audit.targets.target import Side, Target, halve_rows, take_rows
-from tacit.learn.training import TrainTask
-from tacit.learn.training.clipping import shorten_rows
-from tacit.learn.training.plain import walk_plain
-from tacit.learn.training.private import plan_noise, private_step
-from tacit.learn.training.programs import initial_state, train_step
-from tacit.learn.training.verbs import PlainStepOps
 from tacit.mpc import find_protocol
 from tacit.nn.weights import load_weights
 from tacit.result import Claim
+from tacit.training import TrainTask
+from tacit.training.clipping import shorten_rows
+from tacit.training.plain import walk_plain
+from tacit.training.private import plan_noise, private_step
+from tacit.training.programs import initial_state, train_step
+from tacit.training.verbs import PlainStepOps
 
 Shape = tuple[int, ...]
 MakeModule = Callable[[Shape], nn.Module]

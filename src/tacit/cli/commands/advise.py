@@ -15,7 +15,7 @@ from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.screen import say
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
-from tacit.learn.split import (
+from tacit.split import (
     Compression,
     Halves,
     SplitTask,

@@ -9,7 +9,7 @@ from tacit.cli.folder import write_text
 from tacit.cli.jobs.serve import load_service
 from tacit.cli.launch.connect import as_client
 from tacit.data import Dataset, load_file
-from tacit.learn.private.answers import Answers
+from tacit.inference.answers import Answers
 from tacit.result import Metric
 
 

@@ -11,10 +11,6 @@ from torch import Tensor
 
 from tacit.dp.policy import Policy, by_pattern
 from tacit.errors import DataError
-from tacit.learn.text.budget import Budget
-from tacit.learn.text.corpus import redacted, tokenise
-from tacit.learn.text.decode import BudgetedWriter, find_places
-from tacit.learn.text.vote import Ballot, stack_voters
 from tacit.llm import (
     Architecture,
     Chat,
@@ -29,6 +25,10 @@ from tacit.llm import (
 from tacit.llm.model.module import CausalModule
 from tacit.llm.model.parts import Between, no_word
 from tacit.result import Claim, Leak
+from tacit.text.budget import Budget
+from tacit.text.corpus import redacted, tokenise
+from tacit.text.decode import BudgetedWriter, find_places
+from tacit.text.vote import Ballot, stack_voters
 
 SETTINGS, SPENT = "decode.json", "spent.json"
 

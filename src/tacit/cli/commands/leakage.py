@@ -32,7 +32,7 @@ from tacit.cli.jobs.kinds import load_job
 from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError
-from tacit.learn.service import ServiceTask
+from tacit.inference.service import ServiceTask
 from tacit.mpc import find_protocol
 from tacit.nn import make_model, parse_layers
 from tacit.party import Progress, Usage

@@ -16,7 +16,7 @@ from tacit.cli.jobs.outlook import Asked, Outlook, lay_out, timed
 from tacit.cli.screen import printable
 from tacit.cli.toml import ListedError, Problem, read_toml
 from tacit.errors import ConfigError, InputError
-from tacit.learn.private import DIRECT
+from tacit.inference import DIRECT
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
 from tacit.mpc.mixing import NO_DEALER

@@ -16,7 +16,7 @@ from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry, Positive, Share
 from tacit.cli.toml import refuse
 from tacit.dp import GaussianKind
 from tacit.errors import ConfigError
-from tacit.learn.federated import ModelName
+from tacit.federated import ModelName
 from tacit.learn.noise import DpSgd
 
 _WHO_IS_A_MEMBER = (

@@ -41,11 +41,11 @@ from tacit.cli.jobs.train_data import join_owners
 from tacit.cli.jobs.train_job import BATCH, TrainJob
 from tacit.data import Dataset, load_data, load_dataset, load_file
 from tacit.errors import ConfigError, DataError
-from tacit.learn.training import Holding, TrainTask
-from tacit.learn.vertical import align_in_the_clear
+from tacit.matching import align_in_the_clear
 from tacit.nn.code import OwnModel
 from tacit.nn.weights import load_weights
 from tacit.ring import check_device
+from tacit.training import Holding, TrainTask
 
 _SAID = {
     True: "Members and strangers are those that the job names; the audit is as right as they are.",

@@ -17,9 +17,9 @@ from tacit.cli.screen import say
 from tacit.dp import ledger_to_record
 from tacit.errors import ConfigError, DataError
 from tacit.extras import check_extra
-from tacit.learn.federated import Outcome, RoundReport, Task, find_aggregator, round_config, summary
-from tacit.learn.federated.front import train_federated
-from tacit.learn.federated.rounds import OnRound
+from tacit.federated import Outcome, RoundReport, Task, find_aggregator, round_config, summary
+from tacit.federated.front import train_federated
+from tacit.federated.rounds import OnRound
 from tacit.nn.weights import to_safetensors, unflatten
 from tacit.party import Progress, Usage
 from tacit.report.words import state_detection

@@ -9,7 +9,7 @@ from torch import nn
 from tacit.cli.jobs.federated_job import FederatedData, FederatedJob
 from tacit.data import Dataset, load_data, load_file, split_dataset
 from tacit.data.dataset import split_by_row
-from tacit.learn.federated import Shards, Task, build_model, build_stack, divide_rows, join_rows
+from tacit.federated import Shards, Task, build_model, build_stack, divide_rows, join_rows
 
 
 def task_of(job: FederatedJob, search: Sequence[Path], *, clients: int | None = None) -> Task:

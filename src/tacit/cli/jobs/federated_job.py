@@ -13,7 +13,7 @@ from tacit.cli.toml import refuse
 from tacit.crypto.cipher import Scheme
 from tacit.data.partition import How, Partition
 from tacit.errors import ConfigError
-from tacit.learn.federated import (
+from tacit.federated import (
     AdaptiveNoise,
     AggregatorName,
     Augment,
@@ -24,9 +24,9 @@ from tacit.learn.federated import (
     Privacy,
     PrivacySpec,
 )
-from tacit.learn.federated.front import Engine
-from tacit.learn.federated.secagg import Server
-from tacit.learn.federated.shuffled import Method
+from tacit.federated.front import Engine
+from tacit.federated.secagg import Server
+from tacit.federated.shuffled import Method
 
 LARGEST_WEIGHT = 2**20
 """The most examples that a client is given weight for; public, as nobody's count may be."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
-from tacit.learn.federated import provision
+from tacit.federated import provision
 from tacit.ring import Prg
 
 

@@ -19,9 +19,9 @@ from tacit.crypto.cipher import Numbers
 from tacit.data.metrics import ACCURACY, AUC, MAJORITY, measure_odds
 from tacit.data.rows import Rows
 from tacit.errors import DataError
-from tacit.learn.vertical.claims import claims_of_boosting, claims_of_regression
-from tacit.learn.vertical.declared import declare_boosting, declare_regression
-from tacit.learn.vertical.regression import (
+from tacit.learners.cipher.claims import claims_of_boosting, claims_of_regression
+from tacit.learners.cipher.declared import declare_boosting, declare_regression
+from tacit.learners.cipher.regression import (
     LARGEST_FEATURE,
     Regression,
     coordinate,
@@ -29,7 +29,7 @@ from tacit.learn.vertical.regression import (
     regress,
     regress_masked,
 )
-from tacit.learn.vertical.secureboost import Boosting, answer, boost
+from tacit.learners.cipher.secureboost import Boosting, answer, boost
 from tacit.mpc import sum_forecasts
 from tacit.party import Fact, Session
 from tacit.result import Claim, Forecast, Metric, Result

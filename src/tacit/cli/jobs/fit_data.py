@@ -17,10 +17,10 @@ from tacit.data.described import texts_in
 from tacit.data.rows import Cut, Rows, cut_rows, stretch
 from tacit.data.tables import take_rows
 from tacit.errors import DataError
-from tacit.learn.vertical import align_in_the_clear
 from tacit.learners import Parties, Planned, Table, divide
 from tacit.learners.tables import Split, facts_of, holding_of
 from tacit.learners.validation import held_out
+from tacit.matching import align_in_the_clear
 
 
 def load_rows(job: FitJob, owner: str, search: Sequence[Path], given: Given = NOTHING) -> Rows:

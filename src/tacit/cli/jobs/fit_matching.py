@@ -7,22 +7,22 @@ from tacit.cli.jobs.fit_job import FitJob
 from tacit.cli.jobs.fit_resume import HiddenState
 from tacit.crypto.cipher import Numbers
 from tacit.data.rows import Rows
-from tacit.learn.vertical import (
+from tacit.learners import Table
+from tacit.matching import (
     align_rows,
     announce_ids,
     claims_of_matching,
     declare_matching,
     leaks_of_matching,
 )
-from tacit.learn.vertical.align import IDS
-from tacit.learn.vertical.helped import (
+from tacit.matching.align import IDS
+from tacit.matching.helped import (
     Helped,
     align_by_helper,
     claims_of_helped,
     declare_helped,
     leaks_of_helped,
 )
-from tacit.learners import Table
 from tacit.party import Session
 from tacit.party.cost import Round
 from tacit.result import Claim, Leak

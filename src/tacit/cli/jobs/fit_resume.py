@@ -18,12 +18,12 @@ from tacit.cli.jobs.kind import Place
 from tacit.crypto.cipher import Numbers
 from tacit.data.rows import Rows
 from tacit.errors import InputError
-from tacit.learn.training import Checkpoint, StateFolder
-from tacit.learn.training.resume import agree_on_start
 from tacit.learners.engine import Engine
 from tacit.mpc import Plan
 from tacit.party import Fact, Session
 from tacit.ring import Prg
+from tacit.training import Checkpoint, StateFolder
+from tacit.training.resume import agree_on_start
 
 Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 LEAST_BYTES = 1 << 22

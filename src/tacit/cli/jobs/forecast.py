@@ -19,18 +19,14 @@ from tacit.cli.jobs.train_data import load_rows, read_rows
 from tacit.cli.jobs.train_job import TrainJob
 from tacit.dp import Book
 from tacit.errors import InputError
-from tacit.learn.private import Sizes, claims_of, plan_prediction
-from tacit.learn.private.facts import INPUT
-from tacit.learn.private.forest import FOREST
-from tacit.learn.private.predict import MODEL, told_in_prediction
-from tacit.learn.service import claim_of_columns, plan_columns, plan_once, plan_service
-from tacit.learn.service.attend import foreseen
-from tacit.learn.service.columns import COLUMNS
-from tacit.learn.training import Holding, PrivacyPlan, plan_training
-from tacit.learn.training.holdings import HOLDING, holding_of
-from tacit.learn.training.resume import BEGUN
-from tacit.learn.training.summary import claims_beyond
-from tacit.learn.vertical import (
+from tacit.inference import Sizes, claims_of, plan_prediction
+from tacit.inference.facts import INPUT
+from tacit.inference.forest import FOREST
+from tacit.inference.predict import MODEL, told_in_prediction
+from tacit.inference.service import claim_of_columns, plan_columns, plan_once, plan_service
+from tacit.inference.service.attend import foreseen
+from tacit.inference.service.columns import COLUMNS
+from tacit.matching import (
     align_in_the_clear,
     claims_of_matching,
     declare_matching,
@@ -42,6 +38,10 @@ from tacit.party import merge
 from tacit.party.cost import forecast_seconds
 from tacit.report.format import show_bytes, show_seconds
 from tacit.result import Forecast, Leak
+from tacit.training import Holding, PrivacyPlan, plan_training
+from tacit.training.holdings import HOLDING, holding_of
+from tacit.training.resume import BEGUN
+from tacit.training.summary import claims_beyond
 
 
 def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:

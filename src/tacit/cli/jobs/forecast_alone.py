@@ -8,9 +8,9 @@ from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.jobs.federated_data import task_of
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.outlook import Asked, Outlook
-from tacit.learn.federated import summary
-from tacit.learn.federated.front import rehearse
-from tacit.learn.federated.spec import HELPERS
+from tacit.federated import summary
+from tacit.federated.front import rehearse
+from tacit.federated.spec import HELPERS
 
 if TYPE_CHECKING:
     from tacit.cli.jobs.verify_job import VerifyJob  # brings a compiler along, which is an extra

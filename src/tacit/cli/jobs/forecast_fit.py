@@ -21,13 +21,13 @@ from tacit.cli.jobs.fit_summary import claims_beyond
 from tacit.cli.jobs.outlook import Asked, Outlook, unread
 from tacit.cli.jobs.way_checks import BOOSTED
 from tacit.errors import ConfigError, InputError
-from tacit.learn.training.resume import BEGUN
-from tacit.learn.vertical.regression import leaks_of_regression
-from tacit.learn.vertical.secureboost import leaks_of_boosting
 from tacit.learners import Planned, Table
+from tacit.learners.cipher.regression import leaks_of_regression
+from tacit.learners.cipher.secureboost import leaks_of_boosting
 from tacit.learners.tables import PART, Holding
 from tacit.mpc import find_protocol
 from tacit.party import merge
+from tacit.training.resume import BEGUN
 
 ASSUMED = "Assumed, as the data is not here: values within ±1, and {} classes."
 

@@ -7,10 +7,10 @@ from tacit.cli.jobs.outlook import Asked, Outlook, unread
 from tacit.cli.jobs.split_data import OwnRows, divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.errors import InputError
-from tacit.learn.split import forecast
-from tacit.learn.split.forecast import leaks_of_split
-from tacit.learn.split.part import SERVE_ROWS
-from tacit.learn.vertical import align_in_the_clear, claims_of_matching, leaks_of_matching
+from tacit.matching import align_in_the_clear, claims_of_matching, leaks_of_matching
+from tacit.split import forecast
+from tacit.split.forecast import leaks_of_split
+from tacit.split.part import SERVE_ROWS
 
 
 def forecast_split(job: SplitJob, asked: Asked) -> Outlook:

@@ -21,7 +21,7 @@ from tacit.data.metrics import put_beside
 from tacit.data.rows import shaped, stretch
 from tacit.errors import ConfigError, DataError, InputError
 from tacit.extras import check_extra
-from tacit.learn.private import (
+from tacit.inference import (
     Answer,
     Forest,
     Secured,
@@ -32,9 +32,9 @@ from tacit.learn.private import (
     secure,
     summarise,
 )
-from tacit.learn.private.answers import Answers, Labels, read_answers
-from tacit.learn.service import answer_columns, answer_once, load_share
-from tacit.learn.vertical import align_in_the_clear, align_rows, announce_ids
+from tacit.inference.answers import Answers, Labels, read_answers
+from tacit.inference.service import answer_columns, answer_once, load_share
+from tacit.matching import align_in_the_clear, align_rows, announce_ids
 from tacit.nn import as_input, import_module
 from tacit.nn.code import OwnModel
 from tacit.party import Session

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tacit.cli.toml import Problem
 from tacit.errors import ConfigError, RangeError
-from tacit.learn.private import Sizes, plan_prediction
+from tacit.inference import Sizes, plan_prediction
 from tacit.mpc import find_protocol
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tacit.cli.jobs.given import NOTHING, Given, load_source
 from tacit.cli.jobs.infer_job import SEALED, InferJob
 from tacit.data import Dataset, split_dataset
 from tacit.errors import ConfigError
-from tacit.learn.private import Forest, load_logistic, logistic_of, make_forest, train_logistic
+from tacit.inference import Forest, load_logistic, logistic_of, make_forest, train_logistic
 from tacit.nn.code import OwnModel
 from tacit.nn.weights import load_weights, put_weights
 from tacit.party import Enclave, unseal_file

@@ -13,9 +13,9 @@ from tacit.cli.jobs.infer_data import load_forest, load_linear, load_owned
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Place
 from tacit.errors import ConfigError, DisagreementError, InputError
-from tacit.learn.private import Answer, Forest, agree_on_forest, secure
-from tacit.learn.private.direct import Direct
-from tacit.learn.private.predict import MODEL
+from tacit.inference import Answer, Forest, agree_on_forest, secure
+from tacit.inference.direct import Direct
+from tacit.inference.predict import MODEL
 from tacit.nn import logistic_class, logistic_score
 from tacit.nn.models import linear
 from tacit.party import Session

@@ -29,12 +29,12 @@ from tacit.cli.jobs.infer_checks import check_room, find_problems, named_parties
 from tacit.cli.jobs.train_job import OwnerTable
 from tacit.cli.toml import RefusedError, refuse, suggest
 from tacit.errors import ConfigError
-from tacit.learn.private import (
+from tacit.inference import (
     DIRECT,
     Crew,
     PredictTask,
 )
-from tacit.learn.service import ServiceTask
+from tacit.inference.service import ServiceTask
 from tacit.mpc import PROTOCOLS, Roles, find_protocol
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import make_model

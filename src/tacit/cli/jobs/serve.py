@@ -14,8 +14,8 @@ from tacit.cli.jobs.serve_job import ServeJob, own_identity
 from tacit.cli.screen import STAGES
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
-from tacit.learn.service import load_share
-from tacit.learn.service.attend import Note, Post, attend
+from tacit.inference.service import load_share
+from tacit.inference.service.attend import Note, Post, attend
 from tacit.party import Meeting, Progress, Session, joined, merge_results, run_threads
 from tacit.result import Result
 from tacit.transport import listen

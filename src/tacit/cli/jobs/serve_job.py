@@ -25,7 +25,7 @@ from tacit.cli.jobs.config import (
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.crypto import Identity, load_identity, load_pinned, make_identity, parse_name
 from tacit.errors import ConfigError, IdentityError
-from tacit.learn.service import SIZES, ServiceTask
+from tacit.inference.service import SIZES, ServiceTask
 from tacit.mpc import Roles, find_protocol
 from tacit.nn import make_model
 from tacit.nn.code import build_network, check_network

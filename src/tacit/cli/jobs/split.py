@@ -16,7 +16,10 @@ from tacit.cli.jobs.split_data import Brought, divide_own, load_own, load_part, 
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.data.metrics import measure_odds
 from tacit.errors import DataError
-from tacit.learn.split import (
+from tacit.matching import align_rows, announce_ids
+from tacit.party import Progress, Session
+from tacit.result import Curve, Metric, Result
+from tacit.split import (
     OwnFeatures,
     SplitTask,
     answer,
@@ -26,13 +29,10 @@ from tacit.learn.split import (
     make_codec,
     save_weights,
 )
-from tacit.learn.split.local import make_bottom
-from tacit.learn.split.part import LabelsDone, question, train_features, train_labels
-from tacit.learn.split.rows import Columns, Divided
-from tacit.learn.split.summary import Done, draw_epochs, summarise
-from tacit.learn.vertical import align_rows, announce_ids
-from tacit.party import Progress, Session
-from tacit.result import Curve, Metric, Result
+from tacit.split.local import make_bottom
+from tacit.split.part import LabelsDone, question, train_features, train_labels
+from tacit.split.rows import Columns, Divided
+from tacit.split.summary import Done, draw_epochs, summarise
 
 
 def take_part(session: Session, job: SplitJob, place: Place) -> Part:

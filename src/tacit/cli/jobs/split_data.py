@@ -14,9 +14,9 @@ from tacit.cli.jobs.split_job import SplitJob
 from tacit.data import Dataset, load_dataset
 from tacit.data.rows import ids_in
 from tacit.errors import ConfigError, DataError
-from tacit.learn.split import CUT, SplitTask
-from tacit.learn.split.local import make_top
-from tacit.learn.split.rows import (
+from tacit.split import CUT, SplitTask
+from tacit.split.local import make_top
+from tacit.split.rows import (
     Divided,
     WholeData,
     divide_dataset,

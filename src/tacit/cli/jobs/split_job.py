@@ -13,7 +13,7 @@ from pydantic import Field
 from tacit.audit.split import CutAudit
 from tacit.cli.jobs.config import LOCAL, Count, Job, Share, check_parties, check_references
 from tacit.cli.toml import Problem, RefusedError, refuse, suggest
-from tacit.learn.split import (
+from tacit.split import (
     CUT,
     MODELS,
     READS_TOKENS,

@@ -20,22 +20,22 @@ from tacit.cli.jobs.text_job import TextJob
 from tacit.cli.screen import teller
 from tacit.data.metrics import put_beside
 from tacit.dp.policy import Policy, by_terms, read_terms
-from tacit.learn.text.corpus import PLACEHOLDER, Text
-from tacit.learn.text.forms import FORMS, coverage_sheet, draw_labelled
-from tacit.learn.text.front import (
+from tacit.llm.model.module import CausalModule, language_model
+from tacit.llm.model.saving import save_model
+from tacit.party import Progress, Usage
+from tacit.result import NOTHING_SENT, Claim, Leak, Metric, Result, Sheet
+from tacit.ring import Prg
+from tacit.text.corpus import PLACEHOLDER, Text
+from tacit.text.forms import FORMS, coverage_sheet, draw_labelled
+from tacit.text.front import (
     Tuned,
     enter_book,
     fine_tune,
     foresee_book,
     planned_claim,
 )
-from tacit.learn.text.measure import measure_perplexity, measure_scientificity
-from tacit.learn.text.tune import tune
-from tacit.llm.model.module import CausalModule, language_model
-from tacit.llm.model.saving import save_model
-from tacit.party import Progress, Usage
-from tacit.result import NOTHING_SENT, Claim, Leak, Metric, Result, Sheet
-from tacit.ring import Prg
+from tacit.text.measure import measure_perplexity, measure_scientificity
+from tacit.text.tune import tune
 
 Row = dict[str, Metric | None]
 _METHODS = {

@@ -9,12 +9,12 @@ from tacit.cli.jobs.text_job import TextCanaries, TextJob
 from tacit.dp.policy import Policy
 from tacit.errors import DataError
 from tacit.files import refuse_endless
-from tacit.learn.text.corpus import Marked, Text, mark_corpus
-from tacit.learn.text.forms import HAN
 from tacit.llm import Tokenizer, open_checkpoint
 from tacit.llm.model.module import CausalModule, tiny_model
 from tacit.llm.model.saving import train_tokenizer
 from tacit.ring import Prg
+from tacit.text.corpus import Marked, Text, mark_corpus
+from tacit.text.forms import HAN
 
 SIGNS = {
     "digits": "0123456789",

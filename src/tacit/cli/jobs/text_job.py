@@ -13,9 +13,9 @@ from tacit.cli.toml import refuse
 from tacit.dp import Book
 from tacit.dp.policy import Policy, by_pattern, by_terms, read_terms, union
 from tacit.errors import ConfigError, DataError
-from tacit.learn.text.front import Method, TextPlan
-from tacit.learn.text.tune import Course
-from tacit.learn.text.vote import Ballot
+from tacit.text.front import Method, TextPlan
+from tacit.text.tune import Course
+from tacit.text.vote import Ballot
 
 SPELLED = ("digits", "full-width digits", "Chinese digits")
 """Forms of which a canary is made: six signs, all alike likely."""

@@ -21,15 +21,15 @@ from tacit.cli.jobs.train_job import TrainJob
 from tacit.data.metrics import ACCURACY, add_majority
 from tacit.data.rows import Rows
 from tacit.dp import Book
-from tacit.learn.training import StateFolder, Trained, TrainTask, train, train_plain
-from tacit.learn.training.holdings import exchange_holdings
-from tacit.learn.training.summary import curves_of, summarise
-from tacit.learn.vertical import align_rows, announce_ids
+from tacit.matching import align_rows, announce_ids
 from tacit.nn import merge_adapters
 from tacit.nn.code import OwnModel
 from tacit.nn.weights import to_safetensors
 from tacit.party import Session
 from tacit.result import Result
+from tacit.training import StateFolder, Trained, TrainTask, train, train_plain
+from tacit.training.holdings import exchange_holdings
+from tacit.training.summary import curves_of, summarise
 
 NOT_COMPARED = (
     "No training in the clear stands beside this one: its figures would be outside the ε of this."

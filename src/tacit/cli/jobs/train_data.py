@@ -20,13 +20,13 @@ from tacit.data.rows import (
 )
 from tacit.data.texts import read_texts
 from tacit.errors import ConfigError, DataError
-from tacit.learn.training import Holding
-from tacit.learn.training.holdings import holding_of
-from tacit.learn.training.task import Loss
-from tacit.learn.vertical import align_in_the_clear
+from tacit.matching import align_in_the_clear
 from tacit.nn.code import OwnModel
 from tacit.nn.features import TEXTS, cut_out
 from tacit.nn.networks import TextNetwork
+from tacit.training import Holding
+from tacit.training.holdings import holding_of
+from tacit.training.task import Loss
 
 
 def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = NOTHING) -> Rows:

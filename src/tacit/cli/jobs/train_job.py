@@ -25,13 +25,13 @@ from tacit.cli.jobs.config import (
 )
 from tacit.cli.toml import Problem, RefusedError, refuse
 from tacit.errors import ConfigError
-from tacit.learn.training import Holding, Optimiser, Privacy, TrainTask
-from tacit.learn.training.ends import Ends, cut_ends
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.mixing import spell
 from tacit.nn import Model, add_adapters, make_model, make_token_model
 from tacit.nn.code import build_network, check_network
 from tacit.nn.weights import load_weights
+from tacit.training import Holding, Optimiser, Privacy, TrainTask
+from tacit.training.ends import Ends, cut_ends
 
 BATCH, BOUND, PRIVATE_BOUND = 128, 4.0, 64.0
 """Rows of a step, and how large a weight may get, where a job does not say."""

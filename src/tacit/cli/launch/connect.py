@@ -25,7 +25,7 @@ from tacit.cli.launch.member import (
 from tacit.data import Dataset
 from tacit.data.tables import Table, take_rows
 from tacit.errors import ConfigError, DataError
-from tacit.learn.service import PredictionClient, connected
+from tacit.inference.service import PredictionClient, connected
 from tacit.notebook import Rows, Shown
 from tacit.party import Progress, Session, Usage
 from tacit.result import Result

@@ -7,7 +7,7 @@ from torch import nn
 from tacit.audit import Fleet, TorchTrainer
 from tacit.audit.membership import Plan, Push, play_rounds, sweep
 from tacit.errors import ConfigError, DataError
-from tacit.learn.federated import LocalTraining
+from tacit.federated import LocalTraining
 
 ROWS = 60
 

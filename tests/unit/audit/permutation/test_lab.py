@@ -25,9 +25,9 @@ from tacit.audit.permutation import (
 )
 from tacit.audit.permutation.subject import Planner
 from tacit.errors import ConfigError
-from tacit.learn.service import ServiceTask
-from tacit.learn.training import Holding, TrainTask
+from tacit.inference.service import ServiceTask
 from tacit.nn import make_model, parse_layers
+from tacit.training import Holding, TrainTask
 
 SETTINGS = LabSettings(runs=12, candidates=40, batches=(1, 4), attacked=3)
 

@@ -12,7 +12,7 @@ from tacit.audit.privacy.claims import (
 )
 from tacit.audit.targets import Build, DpTrainer
 from tacit.errors import ConfigError
-from tacit.learn.federated import FederatedSpec, PrivacySpec
+from tacit.federated import FederatedSpec, PrivacySpec
 from tacit.learn.noise import DpSgd
 
 HONEST = DpSgd(steps=2, rate=1.0, clip=1.0, multiplier=1.0, learning_rate=0.5)

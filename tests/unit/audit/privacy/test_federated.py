@@ -14,7 +14,7 @@ from tacit.audit.privacy import audit_federated_rounds, federated, run_one_round
 from tacit.audit.privacy.noise import CAUGHT, gaussian_tail, try_count
 from tacit.cli.jobs.kinds import load_job
 from tacit.errors import ConfigError
-from tacit.learn.federated import FederatedSpec, PrivacySpec, round_config
+from tacit.federated import FederatedSpec, PrivacySpec, round_config
 from tacit.ring import Prg
 
 

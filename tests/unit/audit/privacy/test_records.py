@@ -11,8 +11,8 @@ from tacit.audit.privacy.noise import CONFIDENCE
 from tacit.audit.privacy.records import try_records
 from tacit.cli.jobs.kinds import load_job
 from tacit.errors import ConfigError
-from tacit.learn.federated import FederatedSpec, PrivacySpec
-from tacit.learn.federated.records import train_records
+from tacit.federated import FederatedSpec, PrivacySpec
+from tacit.federated.records import train_records
 from tacit.ring import Prg
 
 JOB = Path(tacit.__file__).parents[2] / "examples" / "jobs" / "fl-hospitals.toml"

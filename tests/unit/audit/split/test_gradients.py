@@ -7,9 +7,9 @@ from torch import nn
 from split_parties import FEATURES, WIDTH, make_bottom
 from tacit.audit import clopper_pearson, seeded
 from tacit.audit.split import SeenGradients, gradient_norm, score_ranking
-from tacit.learn.split import Defence
-from tacit.learn.split.defend import blur_gradient, hide_labels, keep_probability
 from tacit.ring import Prg
+from tacit.split import Defence
+from tacit.split.defend import blur_gradient, hide_labels, keep_probability
 
 ROWS = 2000
 

@@ -9,10 +9,10 @@ from fake_ray import FakeRay
 from tacit.audit.split import CutAudit, audit_whole
 from tacit.audit.split.sweep import Point, draw_sweep, sweep_here, sweep_on_ray, try_strength
 from tacit.data import load_dataset
-from tacit.learn.split import Defence, Network, Pace, SplitTask
-from tacit.learn.split.local import make_bottom
-from tacit.learn.split.rows import divide_dataset
 from tacit.party import Progress
+from tacit.split import Defence, Network, Pace, SplitTask
+from tacit.split.local import make_bottom
+from tacit.split.rows import divide_dataset
 
 NETWORK = Network(classes=3, width=8)
 TASK = SplitTask(

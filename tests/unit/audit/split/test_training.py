@@ -21,7 +21,7 @@ from tacit.audit.split import (
     sum_epochs,
 )
 from tacit.errors import DataError
-from tacit.learn.split import (
+from tacit.split import (
     Compression,
     Defence,
     Pace,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit.audit.targets import SplitTrainer, split_target
-from tacit.learn.split import Compression, Network, Pace, SplitTask
+from tacit.split import Compression, Network, Pace, SplitTask
 
 ROWS, WIDTH = 120, 16
 

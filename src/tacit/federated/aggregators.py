@@ -1,0 +1,217 @@
+"""The aggregators, one table: how updates become a mean, and what the server sees of each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tacit.crypto import KeyPair
+from tacit.errors import ConfigError, PartyError
+from tacit.federated.bounded import BoundedClientSide, BoundedServerSide
+from tacit.federated.config import RoundConfig
+from tacit.federated.contract import ClientSide, Enter, ServerSide
+from tacit.federated.encrypted import EncryptedClientSide, EncryptedServerSide
+from tacit.federated.keyed import KeyedClientSide, KeyedServerSide
+from tacit.federated.keyed.sides import make_authority
+from tacit.federated.plain import PlainClient, PlainServer
+from tacit.federated.secagg.sides import SecAggClientSide, SecAggServerSide, Tag
+from tacit.federated.shuffled import session_of
+from tacit.federated.shuffled.sides import (
+    ShuffledClientSide,
+    ShuffledServerSide,
+    make_shuffler,
+)
+from tacit.federated.spec import GOES_WITH, HELPERS, AggregatorName, Privacy
+from tacit.federated.verified import SumServer, VerifiedClientSide, VerifiedServerSide
+from tacit.ring import Prg
+
+Saved = tuple[bytes, bytes] | None
+Making = Callable[[Tag | None, Saved], ClientSide]
+"""Makes a client's side that tags its words and goes on from what was saved."""
+Helper = Callable[[bytes], bytes]
+"""Answers the messages of a server to the one party beside the clients; PartyError refuses."""
+
+
+class Once:
+    """Remembers what was done while a process runs; a node writes it into a journal instead."""
+
+    def __init__(self) -> None:
+        self._done: set[bytes] = set()
+
+    def __call__(self, what: bytes) -> None:
+        """Remember something, or refuse it.
+
+        Raises:
+            PartyError: it was done before.
+        """
+        if what in self._done:
+            raise PartyError("server", "it asked for a session that was answered before")
+        self._done.add(what)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Where a client sits: its number, the key it is known by, and the helper's public key.
+
+    ``saved`` is what an earlier process of the same client wrote: the invitation and the state.
+    ``secret`` is what `provision` made for this client.
+    """
+
+    index: int
+    signing: Ed25519PrivateKey
+    helper: bytes = b""
+    saved: tuple[bytes, bytes] | None = None
+    secret: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregator:
+    """One way to a mean.
+
+    Attributes:
+        name: as a job spells it.
+        server_sees: of a single client's update, in words.
+        privacies: the words it goes with.
+        make_server: the server's side of a round.
+        make_client: a client's side of a round.
+        make_helper: the side of the one party beside them, where there is one.
+    """
+
+    name: AggregatorName
+    server_sees: str
+    privacies: tuple[Privacy, ...]
+    make_server: Callable[[RoundConfig, Prg], ServerSide]
+    make_client: Callable[[RoundConfig, Seat, Prg], ClientSide]
+    make_helper: Callable[[RoundConfig, KeyPair, Prg, Enter], Helper] | None = None
+
+    @property
+    def helper(self) -> str | None:
+        """What the one party beside server and clients is called, if there is one."""
+        return HELPERS.get(self.name)
+
+
+def find_aggregator(name: str) -> Aggregator:
+    """Look an aggregator up, or say which ones exist."""
+    if name not in AGGREGATORS:
+        raise ConfigError(f"the aggregator is one of {', '.join(AGGREGATORS)}, got {name!r}")
+    return AGGREGATORS[name]
+
+
+def _server(config: RoundConfig, side: SumServer) -> ServerSide:
+    return VerifiedServerSide(side, config) if config.verified else side
+
+
+def _client(config: RoundConfig, seat: Seat, prg: Prg, make: Making) -> ClientSide:
+    if not config.verified:
+        return make(None, seat.saved)
+    return VerifiedClientSide(
+        make, config, seat.index, secret=seat.secret, prg=prg, saved=seat.saved
+    )
+
+
+def _masked_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
+    return _client(
+        config,
+        seat,
+        prg,
+        lambda tag, saved: SecAggClientSide(
+            config, seat.index, signing=seat.signing, prg=prg, saved=saved, tag=tag
+        ),
+    )
+
+
+def _encrypted_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
+    return _client(
+        config,
+        seat,
+        prg,
+        lambda tag, saved: EncryptedClientSide(
+            config, seat.index, secret=seat.secret, prg=prg, saved=saved, tag=tag
+        ),
+    )
+
+
+def _keyed_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
+    return _client(
+        config,
+        seat,
+        prg,
+        lambda tag, saved: KeyedClientSide(
+            config,
+            seat.index,
+            authority=seat.helper,
+            signing=seat.signing,
+            prg=prg,
+            saved=saved,
+            tag=tag,
+        ),
+    )
+
+
+def _shuffled_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
+    return ShuffledClientSide(config, shuffler=seat.helper, prg=prg, saved=seat.saved)
+
+
+def _shuffler(config: RoundConfig, keys: KeyPair, prg: Prg, enter: Enter) -> Helper:
+    shuffler = make_shuffler(config, keys, prg)
+
+    def shuffle(message: bytes) -> bytes:
+        enter(session_of(message))
+        return shuffler.shuffle(message)
+
+    return shuffle
+
+
+def _authority(config: RoundConfig, keys: KeyPair, prg: Prg, enter: Enter) -> Helper:
+    return make_authority(config, keys, enter).release
+
+
+AGGREGATORS: dict[str, Aggregator] = {
+    known.name: known
+    for known in (
+        Aggregator(
+            name="plain",
+            server_sees="every update as the client sends it",
+            privacies=GOES_WITH["plain"],
+            make_server=PlainServer,
+            make_client=lambda config, seat, prg: PlainClient(config, seat.index, prg),
+        ),
+        Aggregator(
+            name="masked",
+            server_sees="the sum of the updates, and of each alone nothing",
+            privacies=GOES_WITH["masked"],
+            make_server=lambda config, prg: _server(config, SecAggServerSide(config)),
+            make_client=_masked_client,
+        ),
+        Aggregator(
+            name="shuffled",
+            server_sees="randomised reports, and not whose they are",
+            privacies=GOES_WITH["shuffled"],
+            make_server=lambda config, prg: ShuffledServerSide(config),
+            make_client=_shuffled_client,
+            make_helper=_shuffler,
+        ),
+        Aggregator(
+            name="encrypted",
+            server_sees="the sum of the updates, and of each alone a ciphertext",
+            privacies=GOES_WITH["encrypted"],
+            make_server=lambda config, prg: _server(config, EncryptedServerSide(config)),
+            make_client=_encrypted_client,
+        ),
+        Aggregator(
+            name="keyed",
+            server_sees="the sum of the updates, and of each alone nothing",
+            privacies=GOES_WITH["keyed"],
+            make_server=lambda config, prg: _server(config, KeyedServerSide(config)),
+            make_client=_keyed_client,
+            make_helper=_authority,
+        ),
+        Aggregator(
+            name="bounded",
+            server_sees="the sum of the updates within the clip, and of each alone whether it is",
+            privacies=GOES_WITH["bounded"],
+            make_server=lambda config, prg: BoundedServerSide(config),
+            make_client=lambda config, seat, prg: BoundedClientSide(config, prg),
+        ),
+    )
+}

@@ -1,0 +1,155 @@
+"""What both sides of an aggregation know before it begins, each derived from its own spec."""
+
+import functools
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tacit.crypto.cipher import Scheme
+from tacit.dp import clip
+from tacit.errors import ConfigError
+from tacit.federated.calibration import CalibratedMechanism, calibrate
+from tacit.federated.contract import Floats, Update
+from tacit.federated.grid import Grid
+from tacit.federated.secagg.graph import Server
+from tacit.federated.secagg.plan import LARGEST_WEIGHT, MODEL_BYTES
+from tacit.federated.spec import FederatedSpec
+from tacit.ring import Prg
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundConfig:
+    """All that a round needs to know; derived by `round_config`, and never written by hand.
+
+    Attributes:
+        clients: how many are asked.
+        dimension: numbers in an update.
+        minimum: fewest clients whose mean may be shown.
+        mechanism: the clip and the noise, calibrated to the privacy of the spec.
+        drop_rate: the share of clients that may fall silent.
+        colluding_share: the share of a round's clients that may work with the server.
+        server: what the server is assumed to do.
+        keys: the Ed25519 public keys of all who may take part, if they are named.
+        largest_weight: the most examples that a client is given weight for; 1 weighs all alike.
+        cipher: of the aggregator "encrypted".
+        threshold: how many clients decrypt together; None if each can.
+        public_key: of that cipher.
+        verified: whether clients check the sum.
+        model: the digest of all that the clients of this round train on, which each finds in what
+            it was given; zeros where one process plays all parties.
+    """
+
+    clients: int
+    dimension: int
+    minimum: int
+    mechanism: CalibratedMechanism
+    drop_rate: float = 0.1
+    colluding_share: float = 0.1
+    server: Server = "curious"
+    keys: frozenset[bytes] | None = None
+    largest_weight: int = 1
+    cipher: Scheme = "bfv"
+    threshold: int | None = None
+    public_key: bytes | None = None
+    verified: bool = False
+    model: bytes = bytes(MODEL_BYTES)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the model: without the one that a quantile takes."""
+        return self.dimension - (self.mechanism.quantile is not None)
+
+    @property
+    def agreed(self) -> bytes:
+        """The digest of all that clients rely on each other for: the model, and what is added up.
+
+        Half of a round's session, to which their keys are bound: clients of two jobs, one of which
+        adds no noise or wants fewer in a sum, have no common key, though both name the same keys.
+        """
+        one = self.mechanism
+        keys = None if self.keys is None else sorted(self.keys)
+        facts = (
+            (self.clients, self.dimension, self.minimum, self.drop_rate, self.colluding_share),
+            (one.kind, one.clip, one.grid, one.quantile, one.follows, one.adaptive),
+            (self.server, keys, self.largest_weight, self.verified),
+            (self.cipher, self.threshold, self.public_key),
+        )
+        return hashlib.sha256(b"tacit agreed" + self.model + repr(facts).encode()).digest()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.largest_weight <= LARGEST_WEIGHT:
+            raise ConfigError(
+                f"the largest weight must be 1 to {LARGEST_WEIGHT}, got {self.largest_weight}"
+            )
+        if self.mechanism.kind != "none" and self.largest_weight != 1:
+            raise ConfigError(
+                "with differential privacy every client weighs the same: the number of examples "
+                "is private too"
+            )
+
+
+@functools.lru_cache(maxsize=8)
+def round_config(spec: FederatedSpec, dimension: int) -> RoundConfig:
+    """Derive the config of every round for a model of so many parameters.
+
+    Raises:
+        ConfigError: the privacy that is asked for cannot be had.
+    """
+    # A clip that follows a quantile takes one more number: whether the update lies within it.
+    size = dimension + (spec.privacy.quantile is not None)
+    return RoundConfig(
+        clients=spec.clients,
+        dimension=size,
+        minimum=spec.minimum,
+        mechanism=calibrate(spec, size),
+        drop_rate=spec.drop_rate,
+        colluding_share=spec.share_in_round,
+        server=spec.server,
+        keys=spec.keys,
+        largest_weight=spec.largest_weight,
+        cipher=spec.cipher,
+        threshold=spec.threshold,
+        public_key=spec.public_key,
+        verified=spec.verified,
+    )
+
+
+def made_finite(update: Update, mechanism: CalibratedMechanism) -> Update:
+    """Replace an update that is not finite by zeros, if the run promises privacy.
+
+    Whether a client takes part must not depend on its data beyond what the noise covers: one that
+    fell out because its training diverged would tell so without any noise. Without that promise the
+    update stays as it is, and is refused by name.
+    """
+    if mechanism.kind == "none" or bool(np.isfinite(update.values).all()):
+        return update
+    return replace(update, values=np.zeros_like(update.values))
+
+
+def clip_l2(values: Floats, bound: float | None) -> Floats:
+    """Shorten a vector to an L2 norm; one that is not finite is refused.
+
+    Raises:
+        DataError: not finite.
+    """
+    if bound is None:
+        return values
+    return clip(torch.from_numpy(values), l2_bound=bound).value.numpy()
+
+
+def go_bare(update: Update, mechanism: CalibratedMechanism, prg: Prg) -> NDArray[np.bool_] | None:
+    """Choose the parameters that go without noise, where the job gives up the guarantee for it."""
+    if mechanism.adaptive is None or mechanism.adaptive.p == 1 or update.small is None:
+        return None
+    coins = prg.below(2**53, update.small.size).numpy() >= round(mechanism.adaptive.p * 2**53)
+    return np.asarray(update.small & coins)
+
+
+def on_grid(grid: Grid, values: Floats, prg: Prg) -> NDArray[np.float64]:
+    """Round to the grid without bias and add one part of the noise."""
+    coins = prg.below(2**53, values.size).numpy() * 2.0**-53
+    steps = np.floor(values.astype(np.float64) * grid.scale + coins)
+    return (steps + grid.draw(values.size, prg)) / grid.scale

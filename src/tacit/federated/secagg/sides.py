@@ -1,0 +1,237 @@
+"""Secure aggregation as the engines run it: plan from the config, answer whatever comes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tacit.errors import ConfigError, DisagreementError, PartyError
+from tacit.federated.config import RoundConfig, clip_l2, go_bare, made_finite
+from tacit.federated.contract import Aggregate, Offer, Update, kind_of
+from tacit.federated.secagg.client import SecAggClient
+from tacit.federated.secagg.graph import Neighbourhood, plan_neighbourhood
+from tacit.federated.secagg.messages import (
+    ATTESTED,
+    DELIVERY,
+    OPEN,
+    ROSTER,
+    SERVER,
+    SURVIVORS,
+    read_open,
+)
+from tacit.federated.secagg.plan import (
+    NONCE_BYTES,
+    SecAggPlan,
+    Words,
+    dequantise,
+    plan_secagg,
+    quantise,
+)
+from tacit.federated.secagg.server import SecAggServer
+from tacit.ring import Prg
+
+TAILS = {"gaussian": 10.0, "binomial": 10.0, "laplace": 40.0}
+"""Standard deviations of the noise of the sum that must not wrap."""
+Tag = Callable[[SecAggPlan, Words], None]
+"""Writes the tags of a client's words behind them."""
+
+
+def plan_from(config: RoundConfig) -> SecAggPlan:
+    """Derive the plan of a round; all who hold the same config find the same, but for the session.
+
+    Raises:
+        ConfigError: without a clip there is no bound on an update.
+    """
+    neighbourhood = plan_neighbourhood(
+        config.clients,
+        minimum=config.minimum,
+        drop_rate=config.drop_rate,
+        colluding_share=config.colluding_share,
+        server=config.server,
+    )
+    return plan_words(config, neighbourhood)
+
+
+def plan_words(config: RoundConfig, neighbourhood: Neighbourhood) -> SecAggPlan:
+    """Derive how updates are written as whole numbers: the same for every way to add them up."""
+    mechanism = config.mechanism
+    if mechanism.clip is None:
+        raise ConfigError("secure aggregation needs a bound on every update: set clip")
+    scale, headroom = None, 0.0
+    if mechanism.grid is not None:
+        scale = mechanism.grid.scale
+        tails = TAILS[mechanism.grid.noise] * (config.clients / mechanism.grid.parts) ** 0.5
+        headroom = tails * mechanism.grid.sigma
+    units = config.clients * (mechanism.clip + headroom / config.clients) * (scale or 1.0)
+    plan = plan_secagg(
+        config.clients,
+        config.dimension,
+        bound=mechanism.clip,
+        neighbourhood=neighbourhood,
+        minimum=config.minimum,
+        word_bytes=4 if scale is None or units < 2**30 else 5,
+        scale=scale,
+        headroom=headroom,
+        model=config.agreed,
+    )
+    return replace(plan, tags=2) if config.verified else plan
+
+
+def check_model(plan: SecAggPlan, config: RoundConfig) -> None:
+    """Refuse a round about another model than this client was given.
+
+    A server that has all others train a model that learns nothing reads the one update that is left
+    off the sum (Pasquini et al., CCS 2022). With the digest in the session, clients that were given
+    different ones have no common key; nor have those that hold to different terms.
+
+    Raises:
+        DisagreementError: it is about another, or with other configs, another clip or other terms.
+    """
+    if plan.session[NONCE_BYTES:] != config.agreed:
+        raise DisagreementError(
+            SERVER,
+            "its plan of the round is not the one that follows from this client's config, or the "
+            "round is about another model, config or clip than it gave this client to train",
+        )
+
+
+def words_of(config: RoundConfig, plan: SecAggPlan, update: Update, prg: Prg) -> Words:
+    """Clip an update, write it as whole numbers, and add this client's part of the noise.
+
+    Guarantee: none by itself; the noise is that of the mechanism.
+    Cost: 0 rounds.
+    """
+    update = made_finite(update, config.mechanism)
+    weight = min(update.weight, config.largest_weight)
+    values = clip_l2(update.values, config.mechanism.clip) * (weight / config.largest_weight)
+    grid = config.mechanism.grid
+    noise = None if grid is None else grid.draw(values.size, prg)
+    bare = go_bare(update, config.mechanism, prg)
+    if noise is not None and bare is not None:
+        noise = np.where(bare, 0, noise)
+    return quantise(plan, values, weight=weight, noise=noise, prg=prg)
+
+
+def mean_of(
+    config: RoundConfig, plan: SecAggPlan, total: Words, survivors: tuple[int, ...]
+) -> Aggregate:
+    """Read the mean of those who stayed off the sum of their words."""
+    summed, weight = dequantise(plan, total)
+    return Aggregate(summed * (config.largest_weight / max(weight, 1)), weight, survivors)
+
+
+@final
+class SecAggServerSide:
+    """A `SecAggServer` that gives back numbers."""
+
+    def __init__(self, config: RoundConfig) -> None:
+        self._config, self._plan = config, plan_from(config)
+        self._server = SecAggServer(self._plan)
+
+    def invite(self) -> dict[int, bytes]:
+        """Invite everyone to the round."""
+        return self._server.invite()
+
+    def accept(self, index: int, message: bytes) -> None:
+        """Take an answer of the current stage."""
+        self._server.accept(index, message)
+
+    def complain(self, index: int, error: PartyError) -> None:
+        """Do without a client: it counts as silent from here on."""
+
+    def close(self) -> dict[int, bytes]:
+        """End a stage."""
+        return self._server.close()
+
+    def aggregate(self) -> Aggregate:
+        """Return the mean of those who stayed."""
+        return mean_of(self._config, self._plan, self.total(), self._server.survivors)
+
+    @property
+    def plan(self) -> SecAggPlan:
+        """The plan of the round."""
+        return self._plan
+
+    def total(self) -> Words:
+        """Return the sum of the words of those who stayed."""
+        return self._server.total()
+
+
+@final
+class SecAggClientSide:
+    """A `SecAggClient` that knows what to answer, and adds the noise that was promised."""
+
+    def __init__(
+        self,
+        config: RoundConfig,
+        index: int,
+        *,
+        signing: Ed25519PrivateKey,
+        prg: Prg,
+        saved: tuple[bytes, bytes] | None = None,
+        tag: Tag | None = None,
+    ) -> None:
+        self._config, self._index, self._prg = config, index, prg
+        self._signing, self._tag = signing, tag
+        self._client: SecAggClient | None = None
+        self._invitation = b""
+        if saved is not None:
+            self._invitation, state = saved
+            plan = self._plan_of(self._invitation)
+            self._client = SecAggClient.load(state, plan, index, known=config.keys)
+
+    def answer(self, message: bytes, offer: Offer) -> bytes:
+        """Do the step that the server's message asks for."""
+        kind = kind_of(message, sender=SERVER)
+        if kind == OPEN:
+            return self._begin(message)
+        if self._client is None:
+            raise PartyError(SERVER, "it did not invite this client to the round")
+        if kind == ROSTER:
+            return self._client.share(message)
+        if kind == DELIVERY:
+            return self._client.mask(message, self._words(offer))
+        if kind == SURVIVORS:
+            return self._client.attest(message)
+        if kind == ATTESTED:
+            return self._client.unmask(message)
+        raise PartyError(SERVER, f"it sent a message of kind {kind}, which no step of a round has")
+
+    def save(self) -> bytes:
+        """Write the state; see `SecAggClient.save`."""
+        return b"" if self._client is None else self._client.save()
+
+    @property
+    def invitation(self) -> bytes:
+        """The invitation that a saved state goes with."""
+        return self._invitation
+
+    def _begin(self, message: bytes) -> bytes:
+        plan, index = self._plan_of(message), read_open(message)[1]
+        if self._client is not None:
+            raise PartyError(SERVER, "it invited this client a second time")
+        expected = replace(plan_from(self._config), session=plan.session)
+        if plan != expected or index != self._index:
+            raise DisagreementError(
+                SERVER,
+                "its plan of the round is not the one that follows from this client's config",
+            )
+        check_model(plan, self._config)
+        self._invitation = message
+        self._client = SecAggClient(
+            plan, index, signing=self._signing, prg=self._prg, known=self._config.keys
+        )
+        return self._client.advertise()
+
+    def _words(self, offer: Offer) -> Words:
+        plan = self._plan_of(self._invitation)
+        words = words_of(self._config, plan, offer(), self._prg)
+        if self._tag is not None:
+            self._tag(plan, words)
+        return words
+
+    def _plan_of(self, invitation: bytes) -> SecAggPlan:
+        # Whether there are tags is not for the server to say.
+        return replace(read_open(invitation)[0], tags=2 if self._config.verified else 0)

@@ -1,0 +1,216 @@
+"""Local training: many clients at once, each on its own rows from the same weights."""
+
+import copy
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from tacit.errors import ConfigError, DataError
+from tacit.federated.contract import Update
+from tacit.federated.models import Stack, stack_loss
+from tacit.federated.spec import Augment, LocalTraining
+from tacit.ring import Prg
+
+Rows = NDArray[np.int64]
+
+_FARTHEST = 2  # pixels of a shift
+
+
+@final
+class Learner:
+    """The clients' rows on one device, and the model that they train."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        features: Tensor,
+        labels: Tensor,
+        parts: Sequence[Rows],
+        *,
+        training: LocalTraining,
+    ) -> None:
+        if any(len(rows) == 0 for rows in parts):
+            raise DataError("a client has no rows to train on")
+        if training.augment != "none" and features.dim() < 3:
+            numbers = features.shape[1:].numel()
+            raise ConfigError(
+                f"augment {training.augment!r} wants pictures, got rows of {numbers} numbers"
+            )
+        self._model, self._features, self._labels = model, features, labels
+        self._parts, self._training = parts, training
+        self._names = [name for name, _ in model.named_parameters()]
+        self._shapes = [parameter.shape for parameter in model.parameters()]
+        self._learner = _deal(model, len(features), parts).to(features.device)
+        self._class_weights = self._weigh(training.class_weights)
+        self._step = vmap(grad(self._loss), randomness="different")
+
+    def _weigh(self, weights: tuple[float, ...] | None) -> Tensor | None:
+        if weights is None:
+            return None
+        with torch.no_grad():
+            classes = self._model.eval()(self._features[:1]).shape[-1]
+        if len(weights) != classes:
+            raise ConfigError(f"wanted {classes} class weights, got {len(weights)}")
+        return torch.tensor(weights, dtype=torch.float32, device=self._features.device)
+
+    @property
+    def class_weights(self) -> Tensor | None:
+        """How much an error on each class counts."""
+        return self._class_weights
+
+    @property
+    def clients(self) -> int:
+        """How many have rows."""
+        return len(self._parts)
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in an update."""
+        return sum(shape.numel() for shape in self._shapes)
+
+    @property
+    def most_rows(self) -> int:
+        """The largest number of rows that a client has."""
+        return max(len(rows) for rows in self._parts)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the model's parameters in order."""
+        return tuple(tuple(shape) for shape in self._shapes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the model's parameters in order."""
+        return tuple(self._names)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        return tuple(self._features.shape[1:])
+
+    def rows_of(self, client: int) -> Tensor:
+        """Return the features of a client's rows."""
+        return self._features[torch.from_numpy(self._parts[client]).to(self._features.device)]
+
+    def labels_of(self, client: int) -> Tensor:
+        """Return the labels of a client's rows."""
+        return self._labels[torch.from_numpy(self._parts[client]).to(self._labels.device)]
+
+    @property
+    def l2(self) -> float:
+        """The weight of half the squared norm in the loss."""
+        return self._training.l2
+
+    def model_at(self, weights: Tensor) -> nn.Module:
+        """Return a copy of the model with these weights."""
+        model = copy.deepcopy(self._model)
+        with torch.no_grad():
+            parts = torch.split(weights, [shape.numel() for shape in self._shapes])
+            for parameter, part in zip(model.parameters(), parts, strict=True):
+                parameter.copy_(part.reshape(parameter.shape))
+        return model
+
+    def first_weights(self) -> Tensor:
+        """Return the weights that the model was built with."""
+        return flatten(self._model).to(self._features.device)
+
+    def updates(self, weights: Tensor, clients: Sequence[int], prg: Prg) -> list[Update]:
+        """Train some clients side by side and return what each changed."""
+        trained = weights.detach().repeat(len(clients), 1)
+        self._model.train()
+        for rows in self._batches(clients, prg):
+            chosen = torch.from_numpy(rows).to(self._features.device)
+            x = augment(self._features[chosen], self._training.augment, prg)
+            named, y, whose = self._unflatten(trained), self._labels[chosen], self._learner[chosen]
+            slopes = self._step(named, x, y, whose)
+            flat = torch.cat([slopes[name].reshape(len(clients), -1) for name in self._names], 1)
+            trained -= self._training.rate * (flat + self._training.l2 * trained)
+        changed = (trained - weights).cpu().numpy()
+        return [
+            Update(row, len(self._parts[client]))
+            for row, client in zip(changed, clients, strict=True)
+        ]
+
+    def accuracy(self, weights: Tensor, features: Tensor, labels: Tensor) -> float:
+        """Return the share of rows whose class is found."""
+        found = self._logits(weights, features).argmax(1)
+        return int((found == labels).sum()) / len(labels)
+
+    def odds(self, weights: Tensor, features: Tensor) -> Tensor:
+        """Return the probability of every class, for every row."""
+        return self._logits(weights, features).softmax(1)
+
+    def _logits(self, weights: Tensor, features: Tensor) -> Tensor:
+        self._model.eval()
+        named = {name: part[0] for name, part in self._unflatten(weights[None]).items()}
+        with torch.no_grad():
+            return torch.cat(
+                [
+                    functional_call(self._model, named, (features[start : start + 4096],))
+                    for start in range(0, len(features), 4096)
+                ]
+            )
+
+    def _loss(self, named: dict[str, Tensor], x: Tensor, y: Tensor, whose: Tensor) -> Tensor:
+        logits = functional_call(self._model, named, (x,))
+        if isinstance(self._model, Stack):
+            return stack_loss(logits, y, whose, weight=self._class_weights)
+        each = nn.functional.cross_entropy(logits, y, weight=self._class_weights, reduction="none")
+        return each.mean()
+
+    def _unflatten(self, flat: Tensor) -> dict[str, Tensor]:
+        parts = torch.split(flat, [shape.numel() for shape in self._shapes], dim=1)
+        return {
+            name: part.reshape(len(flat), *shape)
+            for name, part, shape in zip(self._names, parts, self._shapes, strict=True)
+        }
+
+    def _batches(self, clients: Sequence[int], prg: Prg) -> list[Rows]:
+        """Draw (clients, batch) row numbers for every step."""
+        training = self._training
+        need = training.steps * training.batch
+        drawn = np.empty((len(clients), need), np.int64)
+        for at, client in enumerate(clients):
+            rows = self._parts[client]
+            turns = range(-(-need // len(rows)))
+            orders = [rows[prg.permutation(len(rows)).numpy()] for _ in turns]
+            drawn[at] = np.concatenate(orders)[:need]
+        return list(drawn.reshape(len(clients), training.steps, training.batch).transpose(1, 0, 2))
+
+
+def flatten(model: nn.Module) -> Tensor:
+    """Return all parameters as one vector."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+def _deal(model: nn.Module, rows: int, parts: Sequence[Rows]) -> Tensor:
+    """Deal every client's rows out to the learners of a stack; one learner has them all."""
+    learners = model.learners if isinstance(model, Stack) else 1
+    whose = torch.zeros(rows, dtype=torch.int64)
+    for part in parts:
+        whose[torch.from_numpy(part)] = torch.arange(len(part)) % learners
+    return whose
+
+
+def augment(x: Tensor, how: Augment, prg: Prg) -> Tensor:
+    """Change each of (clients, batch) pictures at random."""
+    if how == "none":
+        return x
+    rows = x.flatten(0, 1)
+    if how == "flip":
+        turned = prg.bits(len(rows), device=x.device).bool()
+        return torch.where(turned.view(-1, *[1] * (rows.dim() - 1)), rows.flip(-1), rows).view_as(x)
+    down, right = prg.below(2 * _FARTHEST + 1, (2, len(rows), 1), device=x.device)
+    height = down + torch.arange(x.shape[-2], device=x.device)  # (rows, height)
+    width = right + torch.arange(x.shape[-1], device=x.device)
+    padded = nn.functional.pad(rows, (_FARTHEST,) * 4)
+    places = torch.arange(len(rows), device=x.device)[:, None, None]
+    if rows.dim() == 3:
+        return padded[places, height[:, :, None], width[:, None, :]].view_as(x)
+    moved = padded.movedim(1, -1)[places, height[:, :, None], width[:, None, :]]
+    return moved.movedim(-1, 1).reshape(x.shape)

@@ -1,0 +1,160 @@
+"""One party of a prediction service: up until it is stopped, and what it says then."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.crypto import Identity
+from tacit.inference.service.acceptor import Acceptor
+from tacit.inference.service.server import (
+    BATCH,
+    QUESTION,
+    PredictionServer,
+    Tally,
+    deal_predictions,
+)
+from tacit.inference.service.task import ServiceTask
+from tacit.mpc import Plan, find_protocol, sum_forecasts
+from tacit.party import Session, Usage, merge
+from tacit.result import Claim, Leak, Metric, Result
+from tacit.transport import Credentials, Limits, Patience, Peer, listen
+
+_MIB = 1 << 20
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Post:
+    """One server of a service, as its clients find it.
+
+    Attributes:
+        share: its share of every weight.
+        identity: its key.
+        address: where clients come.
+        clients: those who may.
+        patience: how long it waits for their questions.
+        stop: set to end the service.
+    """
+
+    share: Mapping[str, Tensor]
+    identity: Identity
+    address: tuple[str, int]
+    clients: Mapping[str, Peer]
+    patience: Patience
+    stop: threading.Event
+
+
+def attend(
+    session: Session, task: ServiceTask, post: Post | None, *, role: str, note: Note
+) -> Result:
+    """Do one party's part of a service, and say in the end what was done.
+
+    Args:
+        session: between the servers and the dealer.
+        task: what is served, the same for everyone.
+        post: of a server; the dealer has none.
+        role: what this party does, in words.
+        note: is told when the party is ready.
+    """
+    usage = Usage()
+    if post is None:
+        note(f"{session.me}: ready")
+        tally = deal_predictions(session, task)
+    else:
+        tally = _serve(session, task, post, note)
+    is_first = session.me == task.roles.first
+    return Result(
+        kind="serve",
+        name=task.name,
+        protocol=task.protocol,
+        launched="session",
+        parties=(usage.report(name=session.me, role=role, progress=session.progress),),
+        forecast=sum_forecasts((*tally.guards.values(), *tally.runs.values())),
+        metered=session.cost(),
+        leakage=(
+            *(answered(task, tally.rows) if is_first and tally.rows else ()),
+            *tally.ledger.entries(),
+        ),
+        claims=(*find_protocol(task.protocol).claims, *_claims(task)),
+        utility=_metrics(tally) if is_first else (),
+    )
+
+
+def _serve(session: Session, task: ServiceTask, post: Post, note: Note) -> Tally:
+    me, (host, port) = session.me, post.address
+    server = PredictionServer(session, task, dict(post.share))
+    with listen(host, port) as listener:
+        acceptor = Acceptor(
+            me,
+            post.clients,
+            credentials=Credentials(post.identity.certificate_file, post.identity.key_file),
+            listener=listener,
+            patience=post.patience,
+            limits=_client_limits(task),
+        )
+        acceptor.open(server.queue.admit)
+        note(f"{me}: open for {', '.join(task.clients)} at {host}:{port}")
+        try:
+            return server.run(post.stop)
+        finally:
+            acceptor.close()
+
+
+def _client_limits(task: ServiceTask) -> Limits:
+    """Let a client make us keep no more than a few of its questions."""
+    cells = 1
+    for size in task.model.inputs:
+        cells *= size
+    frame = max(_MIB, 8 * task.most_rows * max(cells, task.width))
+    return Limits(
+        max_frame_bytes=frame, queue_bytes=frame, prefetch_bytes=frame, stash_bytes=2 * frame
+    )
+
+
+def foreseen(task: ServiceTask, plans: Iterable[Plan]) -> tuple[Leak, ...]:
+    """List what a start and one question of every client, in a batch of its own, will tell."""
+    servers, dealer = task.roles.computing, task.roles.dealer
+    return (
+        *answered(task, 1),
+        *merge(leak for plan in plans for leak in plan.leaks),
+        *QUESTION.leaks_of_all(task.clients, servers),
+        *BATCH.leaks(task.roles.first, (dealer,)),
+    )
+
+
+def answered(task: ServiceTask, rows: int) -> tuple[Leak, ...]:
+    """List what clients are told who asked about so many rows."""
+    what = "the class of every row" if task.reveal == "class" else "scores of every row"
+    return (
+        Leak(
+            to="clients",
+            what=f"{what} that they asked about",
+            why="declared in the job",
+            kind="output",
+            elements=rows * task.width,
+        ),
+    )
+
+
+def _metrics(tally: Tally) -> tuple[Metric, ...]:
+    runs = sum(times for size, (_, times) in tally.runs.items() if size)
+    return (
+        Metric(name="questions answered", value=float(tally.questions), unit=""),
+        Metric(name="rows answered", value=float(tally.rows), unit=""),
+        Metric(name="batches", value=float(runs), unit=""),
+    )
+
+
+def _claims(task: ServiceTask) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            subject="the model, towards clients who ask much",
+            guarantee="no guarantee",
+            assumptions=(
+                "who sees enough answers can train a model of its own on them; the service does "
+                "not limit how much a client asks",
+            ),
+        ),
+    )

@@ -1,0 +1,115 @@
+"""The client of a prediction service: it asks two servers with a share each."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.crypto import Identity
+from tacit.errors import DataError, DisagreementError, FrameError
+from tacit.inference.service.queue import LARGEST_VISIT
+from tacit.inference.service.task import ServiceTask
+from tacit.mpc.boundary import Input, encode_input
+from tacit.mpc.share import Spec
+from tacit.transport import Credentials, Frame, Link, Meter, Patience, Peer, mesh
+
+
+class PredictionClient:
+    """Ask for predictions over links to both servers. For one thread.
+
+    Guarantee: each server gets words that are uniform and independent of the rows; only the two
+    together could read them. The answers come as two shares and are put together here.
+    Cost: 1 round to both servers and back; 8 bytes per feature to each, 8 bytes per number of the
+    answer from each.
+    """
+
+    def __init__(self, me: str, task: ServiceTask, links: Mapping[str, Link]) -> None:
+        task.refuse_view()
+        self._me = me
+        self._task = task
+        self._links = [links[name] for name in task.roles.computing]
+        self._prg = ring.Prg.from_os()
+        self._asked = 0
+        visit = torch.tensor((int(self._prg.words((1,))[0]) % LARGEST_VISIT,))
+        for link in self._links:
+            self._check_terms(link)
+            link.send("visit/0", Frame("i64", (1,), ring.to_bytes(visit)), phase="setup")
+
+    def ask(self, rows: Tensor) -> Tensor:
+        """Return the predictions for rows: a class per row, or a row of scores.
+
+        Raises:
+            DataError: rows are of another shape, too large or not finite, or a server refuses them.
+            RangeError: a value is beyond the bound of the service.
+            PartyError: a server failed.
+        """
+        inputs, most = self._task.model.inputs, self._task.most_rows
+        if rows.ndim != 1 + len(inputs) or tuple(rows.shape[1:]) != inputs or not len(rows):
+            raise DataError(f"wanted rows of shape {inputs}, got {tuple(rows.shape)}")
+        parts = [self._ask_part(part) for part in torch.split(rows, most)]
+        answers = torch.cat(parts)
+        return answers[:, 0].round() if self._task.reveal == "class" else answers
+
+    def _ask_part(self, rows: Tensor) -> Tensor:
+        task = self._task
+        shape = tuple(rows.shape)
+        spec = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.feature_bound)
+        words = encode_input(Input(self._me, "rows", spec), rows.double())
+        mask = self._prg.words(shape)
+        replies = self._exchange((mask, words - mask))
+        return ring.decode(replies[0] + replies[1], frac_bits=task.frac_bits)
+
+    def _exchange(self, shares: tuple[Tensor, Tensor]) -> list[Tensor]:
+        number, self._asked = self._asked, self._asked + 1
+        for link, share in zip(self._links, shares, strict=True):
+            frame = Frame("i64", tuple(share.shape), ring.to_bytes(share.contiguous()))
+            link.send(f"ask/{number}", frame)
+        frames = [link.recv(f"answer/{number}") for link in self._links]
+        wanted = (len(shares[0]), self._task.width)
+        return [
+            self._read(link, frame, wanted) for link, frame in zip(self._links, frames, strict=True)
+        ]
+
+    def _read(self, link: Link, frame: Frame, wanted: tuple[int, int]) -> Tensor:
+        if frame.dtype == "u8":
+            reason = bytes(frame.data).decode(errors="replace")
+            raise DataError(f"{link.peer!r} did not answer: {reason}")
+        if frame.dtype != "i64" or frame.shape != wanted:
+            raise FrameError(link.peer, f"wanted i64{wanted}, got {frame.dtype}{frame.shape}")
+        return ring.from_bytes(frame.data, frame.dtype, frame.shape)
+
+    def _check_terms(self, link: Link) -> None:
+        theirs = link.recv("terms/0")
+        if bytes(theirs.data) != self._task.digest():
+            raise DisagreementError(
+                link.peer,
+                "offers another service than the job file says: the model's shape, what is "
+                "revealed, precision or bounds differ",
+            )
+
+
+@contextmanager
+def connected(
+    me: str,
+    task: ServiceTask,
+    *,
+    servers: Mapping[str, Peer],
+    identity: Identity,
+    patience: Patience | None = None,
+) -> Iterator[PredictionClient]:
+    """Connect to both servers over TLS, and leave in good order."""
+    links = mesh(
+        me,
+        servers,
+        credentials=Credentials(identity.certificate_file, identity.key_file),
+        listener=None,
+        meter=Meter(me),
+        patience=patience,
+    )
+    try:
+        yield PredictionClient(me, task, links)
+    finally:
+        for link in links.values():
+            link.close()

@@ -1,0 +1,1 @@
+"""Learners on ciphertexts: who holds labels and who hold columns exchange encrypted sums."""

@@ -1,0 +1,217 @@
+"""SecureBoost: what all owners agree on, what comes out, and what the protocol shows."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.crypto.cipher import Layout, Numbers, Scheme
+from tacit.errors import ConfigError
+from tacit.learners.cipher.exchange import KEY, PART
+from tacit.party import Session
+from tacit.result import Leak
+
+Floats = npt.NDArray[np.float64]
+SIDES = "which side of splits of {} rows lie on"
+WHY = "the published protocol shows it"
+_ROOM = (1 << 47) - 1
+"""What a sum may reach: below the least room of a cipher that weighs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boosting:
+    """What all owners agree on; parameters are those of `tacit.learners`.
+
+    Attributes:
+        active: who has the labels.
+        passive: the other owners, in the order of their columns after those of the active party.
+        classes: how many there are; 0 learns numbers by squared errors.
+        cipher: how gradients are encrypted.
+    """
+
+    active: str
+    passive: tuple[str, ...]
+    classes: int = 2
+    cipher: Scheme = "bfv"
+    n_estimators: int = 20
+    learning_rate: float = 0.3
+    max_depth: int = 4
+    max_bins: int = 32
+    reg_lambda: float = 1.0
+    min_child_weight: float = 1.0
+    gamma: float = 0.0
+
+    def __post_init__(self) -> None:
+        names = (self.active, *self.passive)
+        if not self.passive or len(set(names)) < len(names):
+            raise ConfigError(f"wanted one passive owner at least, all different, got {names}")
+        if self.classes == 1 or self.classes < 0:
+            raise ConfigError(f"wanted two classes at least, or 0 for numbers, got {self.classes}")
+        if not (1 <= self.max_depth <= 12 and 2 <= self.max_bins <= 256):
+            raise ConfigError(
+                f"wanted a depth of 1 to 12 and 2 to 256 bins, got {self.max_depth} and "
+                f"{self.max_bins}"
+            )
+
+    @property
+    def width(self) -> int:
+        """Return how many trees a step has."""
+        return self.classes if self.classes > 2 else 1
+
+    def frac_bits(self, rows: int) -> int:
+        """Return the precision of gradients: as much as the room for sums over all rows gives."""
+        return min(32, 46 - math.ceil(math.log2(rows)))
+
+    def layout(self, rows: int) -> Layout:
+        """Return how the gradients of all rows are encrypted."""
+        bound = 1 << self.frac_bits(rows)
+        return Layout(rows=rows, width=2, bound=bound, room=_ROOM, by_owner=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GrownTree:
+    """A complete tree as the active party knows it.
+
+    Attributes:
+        splits: of every level, per node the owner, its column and its edge; None sends all left.
+        leaves: what is added for the rows of each leaf.
+    """
+
+    splits: tuple[tuple[tuple[str, int, int] | None, ...], ...]
+    leaves: Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CipherTrees:
+    """One party's part of what was learned: trees of the active party, everyone's own edges."""
+
+    task: Boosting
+    edges: Floats
+    trees: tuple[GrownTree, ...]
+    columns: Mapping[str, int]
+
+    def asked_of(self, owner: str) -> list[tuple[int, int]]:
+        """List `splits_of` an owner, filled up with −1 to as many as there can be."""
+        found = self.splits_of(owner)
+        most = most_splits(self.task, self.columns[owner])
+        return found + [(-1, -1)] * (most - len(found))
+
+    def splits_of(self, owner: str) -> list[tuple[int, int]]:
+        """List columns and edges of an owner on which any tree splits, in order."""
+        found = {
+            one[1:]
+            for tree in self.trees
+            for level in tree.splits
+            for one in level
+            if one is not None and one[0] == owner
+        }
+        return sorted(found)
+
+
+def pack_trees(task: Boosting, trees: Sequence[GrownTree]) -> dict[str, Floats | Numbers]:
+    """Lay trees out as numbers: an owner, its column and its edge per node, −1 for none."""
+    owners = (task.active, *task.passive)
+    rows = [
+        (-1, -1, -1) if one is None else (owners.index(one[0]), *one[1:])
+        for tree in trees
+        for level in tree.splits
+        for one in level
+    ]
+    return {"splits": np.array(rows), "leaves": np.stack([one.leaves for one in trees])}
+
+
+def unpack_trees(
+    task: Boosting, kept: Mapping[str, npt.NDArray[np.float64] | Numbers]
+) -> list[GrownTree]:
+    """Undo `pack_trees`."""
+    owners, leaves = (task.active, *task.passive), kept["leaves"].astype(np.float64)
+    rows = iter(kept["splits"].astype(np.int64).tolist())
+    found = []
+    for one in leaves:
+        splits = tuple(
+            tuple(
+                None if owner < 0 else (owners[owner], column, edge)
+                for owner, column, edge in (next(rows) for _ in range(2**level))
+            )
+            for level in range(task.max_depth)
+        )
+        found.append(GrownTree(splits=splits, leaves=one))
+    return found
+
+
+def most_splits(task: Boosting, columns: int) -> int:
+    """Return on how many edges of an owner trees can split."""
+    nodes: int = task.n_estimators * task.width * (2**task.max_depth - 1)
+    return min(nodes, columns * (task.max_bins - 1))
+
+
+def leaks_of_boosting(
+    task: Boosting, rows: int, columns: Mapping[str, int], *, asked: int = 0
+) -> tuple[Leak, ...]:
+    """List what the published protocol shows, at most: trees may end before their depth.
+
+    ``asked`` are rows that are answered for.
+    """
+    nodes = task.n_estimators * task.width * (2**task.max_depth - 1)
+    owners = (task.active, *task.passive)
+    found = [*PART.leaks_of_all(owners, owners), *KEY.leaks(task.active, owners)]
+    for owner in task.passive:
+        found += [
+            _leak(
+                task.active,
+                f"sums of gradients and Hessians in every bin of every column of {owner}, by node",
+                WHY,
+                nodes * columns[owner] * task.max_bins * 2,
+            ),
+            _leak(
+                task.active,
+                f"which rows a split of a column of {owner} sends left",
+                WHY,
+                nodes * rows // (2**task.max_depth - 1) * task.max_depth,
+            ),
+            _leak(
+                owner,
+                "which rows lie in which node of every tree",
+                WHY,
+                task.n_estimators * task.width * rows * task.max_depth,
+            ),
+            _leak(
+                owner,
+                "which of its columns and bins a tree splits on",
+                WHY,
+                nodes * 2,
+            ),
+        ]
+        if asked:
+            splits = most_splits(task, columns[owner])
+            found.append(_leak(task.active, SIDES.format(owner), WHY, asked * splits))
+    return tuple(found)
+
+
+def _leak(to: str, what: str, why: str, elements: int) -> Leak:
+    return Leak(to=to, what=what, why=why, kind="protocol", elements=elements)
+
+
+def note_leak(session: Session, to: Sequence[str], what: str, elements: int) -> None:
+    """Write into the ledger what the protocol showed."""
+    session.ledger.record(*(_leak(one, what, WHY, int(elements)) for one in to))
+
+
+def asked_nodes(node: Numbers, level: int) -> Numbers:
+    """Return which nodes are added up: of two children the one with fewer rows.
+
+    Also where there are none: what is sent depends on the depth alone.
+    """
+    if level == 0:
+        return np.zeros(1, dtype=np.int64)
+    pairs = np.bincount(node[node >= 0], minlength=2**level).reshape(-1, 2)
+    found: Numbers = 2 * np.arange(len(pairs)) + (pairs[:, 1] < pairs[:, 0])
+    return found
+
+
+def sums_layout(task: Boosting, rows: int, outputs: int) -> Layout:
+    """Return how sums come back to the active party."""
+    fresh = task.layout(rows)
+    return replace(fresh, rows=outputs, bound=fresh.room, form="released", by_owner=False)

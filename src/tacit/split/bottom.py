@@ -1,0 +1,265 @@
+"""The feature owner's side: run the bottom, send the cut layer, apply the gradient that returns."""
+
+import copy
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import DataError
+from tacit.party import Session
+from tacit.result import Leak
+from tacit.ring import KEY_BYTES, Prg
+from tacit.split import checkpoint
+from tacit.split.codec import Codec, Kept
+from tacit.split.compress import make_codec
+from tacit.split.cut import cut_shape
+from tacit.split.defend import blur_activations
+from tacit.split.exchange import (
+    common_step,
+    introduce,
+    name_part,
+    receive_bytes,
+    refuse,
+    send_bytes,
+    share_order,
+)
+from tacit.split.selection import Draws
+from tacit.split.stepping import Stepper
+from tacit.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What of a micro-batch can be made ready before the weights are."""
+
+    name: str  # in tags
+    rows: Tensor
+    count: int
+    inputs: Tensor
+    prg: Prg | None
+    coins: torch.Generator | None
+    draws: Draws | None
+
+
+@dataclass(eq=False)
+class _Sent:
+    """A micro-batch whose gradient has not come back yet."""
+
+    part: _Part
+    h: Tensor
+    kept: Kept
+
+
+@dataclass(eq=False)
+class _Batch:
+    """A batch under way: the weights it was computed with, its rows, and its parts."""
+
+    weights: list[Tensor]
+    rows: int
+    parts: list[_Sent] = field(default_factory=list)
+
+
+class BottomTrainer:
+    """Trains one feature owner's bottom model in step with the label owner.
+
+    Guarantee: none; the label owner receives what the compressor keeps of the cut layer, and this
+    party the gradient at it.
+    Cost: per batch `Codec.forward_bytes` out and `Codec.backward_bytes` in, one round for
+    every `in_flight` batches.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        task: SplitTask,
+        bottom: nn.Module,
+        features: Tensor,
+        *,
+        folder: Path | None = None,
+    ) -> None:
+        if len(features) < 1:
+            raise DataError("wanted at least one row to train on, got none")
+        self.session, self.task, self.bottom, self.features = session, task, bottom, features
+        self.width = cut_shape(bottom, features)[0]
+        self.codec: Codec = make_codec(task.compression, self.width)
+        self._folder = folder
+        self._optimiser = make_optimiser(bottom, task.pace)
+        self._stepper = Stepper(self._optimiser)
+        self._weights = learned(bottom)
+        self._replicas = [(bottom, self._weights)]
+        self._key = os.urandom(KEY_BYTES)
+        self.start = 0
+        self.widths: dict[str, int] = {}
+        self._values_sent = 0
+        self._is_noisy = any(one.kind == "activation-noise" for one in task.defences)
+        self._memory: Tensor | None = None
+        if task.compression.feedback:
+            self._memory = torch.zeros(len(features), self.width)
+
+    def run(self) -> None:
+        """Train from the last common checkpoint, or from the start, to the end."""
+        session, task = self.session, self.task
+        self.widths = introduce(session, task, rows=len(self.features), width=self.width)
+        self.start = start = common_step(session, checkpoint.saved_steps(self._folder))
+        if start and self._folder is not None:
+            self._resume(checkpoint.load(self._folder, start))
+        order = share_order(session, task, None)
+        under_way: deque[_Batch] = deque()
+        self.bottom.train()
+        replicas = replicate(self.bottom, task.pace.in_flight)
+        if len(replicas) > 1:
+            self._replicas = [(one, learned(one)) for one in replicas]
+        total = steps_per_epoch(len(self.features), task.pace) * task.pace.epochs
+        with session.progress.stage("train", total) as advance:
+            ahead = self._prepare(steps(len(self.features), task.pace, order=order, start=start))
+            following = next(ahead, None)
+            while following is not None:
+                step, parts = following
+                under_way.append(self._launch(step, parts))
+                following = next(ahead, None)  # while the cut layer travels
+                room = 0 if step.is_pause else task.pace.in_flight - 1
+                while len(under_way) > room:
+                    self._settle(under_way.popleft())
+                if step.is_pause:
+                    self._save(step.number + 1)
+                advance(step.number + 1)
+        self._record()
+
+    def _prepare(self, todo: Iterator[Step]) -> Iterator[tuple[Step, list[_Part]]]:
+        """Yield every step with its parts made ready."""
+        for step in todo:
+            yield step, [self._part(step.number, n, rows) for n, rows in enumerate(step.parts)]
+
+    def _part(self, step: int, number: int, rows: Tensor) -> _Part:
+        device, name, count = self.features.device, name_part(step, number), len(rows)
+        inputs = self.features.index_select(0, rows.to(device))
+        if not (self._is_noisy or self.codec.draws_forward):
+            return _Part(name, rows, count, inputs, None, None, None)
+        prg = Prg(self._key).fork(f"forward/{step}.{number}")
+        coins = _coins(prg, device)
+        draws = self.codec.draw(count, coins, device)
+        return _Part(name, rows, count, inputs, prg, coins, draws)
+
+    def _launch(self, step: Step, parts: Sequence[_Part]) -> _Batch:
+        """Send a batch's cut layer, part by part."""
+        # The replica's last batch was settled: no more than `in_flight` are under way.
+        module, weights = self._replicas[step.number % len(self._replicas)]
+        if module is not self.bottom:
+            with torch.no_grad():
+                torch._foreach_copy_(weights, self._weights)
+        batch = _Batch(weights, step.rows)
+        for part in parts:
+            h: Tensor = module(part.inputs)
+            batch.parts.append(_Sent(part, h, self._send(part, h)))
+        return batch
+
+    def _send(self, part: _Part, h: Tensor) -> Kept:
+        blurred, rows = h.detach(), part.rows
+        if part.prg is not None:
+            blurred = blur_activations(self.task.defences, blurred, part.prg)
+        if self._memory is not None:
+            blurred = blurred + self._memory[rows].to(h.device)
+        data, kept = self.codec.pack(
+            blurred, is_training=True, generator=part.coins, draws=part.draws
+        )
+        if self._memory is not None:
+            seen, _ = self.codec.unpack(data, part.count, is_training=True)
+            self._memory[rows] = blurred.cpu() - seen
+        send_bytes(self.session, self.task.label_owner, f"forward/{part.name}", data)
+        self._values_sent += part.count * (self.codec.training.count or self.width)
+        return kept
+
+    def _settle(self, batch: _Batch) -> None:
+        """Take the gradient of a batch that was sent and apply it to the newest weights."""
+        for one in batch.weights:
+            one.grad = None
+        for sent in batch.parts:
+            self._work_back(sent, sent.part.count / batch.rows)
+        if batch.weights is not self._weights:
+            for ours, theirs in zip(self._weights, batch.weights, strict=True):
+                ours.grad, theirs.grad = theirs.grad, None
+        self._stepper.step()
+
+    def _work_back(self, sent: _Sent, share: float) -> None:
+        """Add the gradients of a part, once the one at the cut has come, to those of the others."""
+        if not self.codec.l1_weight:
+            torch.autograd.backward(sent.h, self._receive(sent))
+            return
+        penalty = share * self.codec.penalty(sent.h)
+        torch.autograd.backward([sent.h, penalty], [self._receive(sent), torch.ones_like(penalty)])
+
+    def _receive(self, sent: _Sent) -> Tensor:
+        rows, peer, tag = sent.part.count, self.task.label_owner, f"backward/{sent.part.name}"
+        size = self.codec.backward_bytes(rows)
+        data = receive_bytes(self.session, peer, tag, size=size, most=size)
+        try:
+            return self.codec.unpack_gradient(data, sent.kept, rows).to(sent.h.device)
+        except DataError as error:
+            raise refuse(peer, tag, error) from error
+
+    def _save(self, step: int) -> None:
+        if self._folder is None:
+            return
+        tensors = checkpoint.gather(self.bottom, self._optimiser)
+        tensors["torch"] = torch.get_rng_state()
+        if self._memory is not None:
+            tensors["memory"] = self._memory
+        state = checkpoint.Saved(step=step, tensors=tensors, keys={})
+        checkpoint.save(self._folder, state)
+
+    def _resume(self, state: checkpoint.Saved) -> None:
+        checkpoint.restore(self.bottom, self._optimiser, state.tensors)
+        torch.set_rng_state(state.tensors["torch"])
+        if self._memory is not None:
+            self._memory = state.tensors["memory"].clone()
+
+    def _record(self) -> None:
+        elements = self._values_sent
+        self.session.ledger.record(
+            Leak(
+                to=self.task.label_owner,
+                what=f"values of the cut layer of {self.session.me}, while training",
+                why="split learning sends them in the clear",
+                kind="protocol",
+                elements=elements,
+            ),
+            Leak(
+                to=self.session.me,
+                what=f"gradients at the cut layer of {self.session.me}",
+                why=self.task.why_gradients,
+                kind="protocol",
+                elements=elements,
+            ),
+        )
+
+
+def replicate(module: nn.Module, count: int) -> list[nn.Module]:
+    """Return modules for `count` batches under way: with one, the module itself.
+
+    Copies have weights of their own, so that a batch keeps those it was computed with while the
+    module's change. Running statistics are the module's own.
+    """
+    if count == 1:
+        return [module]
+    copies = [copy.deepcopy(module) for _ in range(count)]
+    for one in copies:
+        for ours, theirs in zip(one.modules(), module.modules(), strict=True):
+            ours._buffers = theirs._buffers
+    return copies
+
+
+def learned(module: nn.Module) -> list[Tensor]:
+    """Return the weights that training changes."""
+    return [p for p in module.parameters() if p.requires_grad]
+
+
+def _coins(prg: Prg, device: torch.device) -> torch.Generator:
+    """Return a generator for choices that hide nothing, at the place where they are made."""
+    generator = torch.Generator(device=device)
+    generator.manual_seed(int.from_bytes(prg.fork("choices").bytes(7), "little"))
+    return generator

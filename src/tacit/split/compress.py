@@ -1,0 +1,169 @@
+"""The compressors by name, and the job line that chooses one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from tacit.errors import ConfigError
+from tacit.split.codec import Codec
+from tacit.split.selection import Above, Everything, First, Largest, RandomisedLargest
+from tacit.split.values import Exact, Unbiased, Uniform
+
+MAX_WIDTH = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compression:
+    """What is asked of a compressor; a setting that its kind does not have is refused.
+
+    Attributes:
+        kind: none, shrink, quantise, topk, randtopk, randtopk-coded or l1.
+        k: how many values of a row are kept.
+        alpha: how often a kept value is drawn from outside the top k while training.
+        bits: bits of a value on the way forward.
+        gradient_bits: bits of a value on the way back.
+        weight: of the L1 loss.
+        threshold: magnitudes up to this are not sent once an L1 model serves.
+        feedback: whether the feature owner adds what it could not send of a row to that row's
+            values the next time.
+    """
+
+    kind: str = "none"
+    k: int | None = None
+    alpha: float | None = None
+    bits: int | None = None
+    gradient_bits: int | None = None
+    weight: float | None = None
+    threshold: float | None = None
+    feedback: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in COMPRESSORS:
+            known = ", ".join(sorted(COMPRESSORS))
+            raise ConfigError(f"compress.kind: wanted one of {known}, got {self.kind!r}")
+        _check_settings(self)
+        _check_values(self)
+
+
+def make_codec(compression: Compression, width: int) -> Codec:
+    """Make the compressor for a cut layer of `width` values.
+
+    Raises:
+        ConfigError: more values are to be kept than there are.
+    """
+    if not 1 <= width <= MAX_WIDTH:
+        raise ConfigError(f"a cut layer has between 1 and {MAX_WIDTH} values, got {width}")
+    if compression.k is not None and compression.k > width:
+        raise ConfigError(
+            f"compress.k: cannot keep {compression.k} of the {width} values of the cut layer; "
+            f"wanted at most {width}"
+        )
+    return COMPRESSORS[compression.kind].make(compression, width)
+
+
+def _none(c: Compression, width: int) -> Codec:
+    all_ = Everything(width)
+    return Codec(width=width, training=all_, serving=all_, forward=Exact(), backward=Exact())
+
+
+def _shrink(c: Compression, width: int) -> Codec:
+    first = First(c.k or width)
+    return Codec(width=width, training=first, serving=first, forward=Exact(), backward=Exact())
+
+
+def _quantise(c: Compression, width: int) -> Codec:
+    all_, code = Everything(width), Uniform(c.bits or 8)
+    return Codec(width=width, training=all_, serving=all_, forward=code, backward=Exact())
+
+
+def _topk(c: Compression, width: int) -> Codec:
+    top = Largest(c.k or width)
+    return Codec(width=width, training=top, serving=top, forward=Exact(), backward=Exact())
+
+
+def _randtopk(c: Compression, width: int) -> Codec:
+    k = c.k or width
+    return Codec(
+        width=width,
+        training=RandomisedLargest(k, _alpha(c)),
+        serving=Largest(k),
+        forward=Exact(),
+        backward=Exact(),
+    )
+
+
+def _coded(c: Compression, width: int) -> Codec:
+    k = c.k or width
+    return Codec(
+        width=width,
+        training=RandomisedLargest(k, _alpha(c)),
+        serving=Largest(k),
+        forward=Uniform(c.bits or 8),
+        backward=Unbiased(c.gradient_bits or 8),
+        ranks_subsets=True,
+    )
+
+
+def _l1(c: Compression, width: int) -> Codec:
+    return Codec(
+        width=width,
+        training=Everything(width),
+        serving=Above(0.01 if c.threshold is None else c.threshold),
+        forward=Exact(),
+        backward=Exact(),
+        l1_weight=0.001 if c.weight is None else c.weight,
+    )
+
+
+def _alpha(c: Compression) -> float:
+    return 0.1 if c.alpha is None else c.alpha
+
+
+@dataclass(frozen=True)
+class _Entry:
+    make: Callable[[Compression, int], Codec]
+    needs: frozenset[str] = frozenset()
+    takes: frozenset[str] = frozenset()
+
+
+_K = frozenset({"k"})
+COMPRESSORS: dict[str, _Entry] = {
+    "none": _Entry(_none),
+    "shrink": _Entry(_shrink, needs=_K),
+    "quantise": _Entry(_quantise, needs=frozenset({"bits"}), takes=frozenset({"feedback"})),
+    "topk": _Entry(_topk, needs=_K, takes=frozenset({"feedback"})),
+    "randtopk": _Entry(_randtopk, needs=_K, takes=frozenset({"alpha", "feedback"})),
+    "randtopk-coded": _Entry(
+        _coded, needs=_K, takes=frozenset({"alpha", "bits", "gradient_bits", "feedback"})
+    ),
+    "l1": _Entry(_l1, takes=frozenset({"weight", "threshold"})),
+}
+"""Every compressor there is. One that is not here does not exist; one that is here is tested."""
+
+
+def _check_settings(c: Compression) -> None:
+    entry = COMPRESSORS[c.kind]
+    asked = {field.name: getattr(c, field.name) for field in fields(c) if field.name != "kind"}
+    given = {name for name, value in asked.items() if value is not None and value is not False}
+    missing, strange = entry.needs - given, given - entry.needs - entry.takes
+    if missing:
+        raise ConfigError(f"compress: kind {c.kind!r} needs {', '.join(sorted(missing))}")
+    if strange:
+        known = ", ".join(sorted(entry.needs | entry.takes)) or "no settings"
+        raise ConfigError(
+            f"compress: kind {c.kind!r} has no {', '.join(sorted(strange))}; it takes {known}"
+        )
+
+
+def _check_values(c: Compression) -> None:
+    if c.k is not None and c.k < 1:
+        raise ConfigError(f"compress.k: wanted at least 1, got {c.k}")
+    if c.alpha is not None and not 0 <= c.alpha <= 1:
+        raise ConfigError(f"compress.alpha: wanted a number from 0 to 1, got {c.alpha}")
+    for name in ("bits", "gradient_bits"):
+        bits = getattr(c, name)
+        if bits is not None and not 1 <= bits <= 16:
+            raise ConfigError(f"compress.{name}: wanted 1 to 16, got {bits}")
+    for name in ("weight", "threshold"):
+        number = getattr(c, name)
+        if number is not None and not 0 <= number < float("inf"):
+            raise ConfigError(f"compress.{name}: wanted a number of at least 0, got {number}")

@@ -1,0 +1,200 @@
+"""The same training on one machine: what travels is rounded and masked as on the wire."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import ConfigError
+from tacit.ring import KEY_BYTES, Prg
+from tacit.split.codec import Codec
+from tacit.split.compress import make_codec
+from tacit.split.cut import Flat, Shaped, cut, cut_shape
+from tacit.split.defend import blur_activations, blur_gradient, defence_loss, hide_labels
+from tacit.split.models import CUT, Network, make_model
+from tacit.split.returned import Returned
+from tacit.split.scoring import weighted_loss
+from tacit.split.task import Pace, SplitTask, Step, make_optimiser, steps, steps_per_epoch
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Halves:
+    """Both parts of a model, flat at the cut, whose last `own_width` values never travel."""
+
+    bottom: nn.Module
+    top: nn.Module
+    codec: Codec
+    own_width: int = 0
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return what the model serves, through the compressor."""
+        self.bottom.eval()
+        self.top.eval()
+        with torch.no_grad():
+            parts = [self.serve(batch) for batch in torch.split(x, 1024)]
+        return torch.cat(parts)
+
+    def accuracy(self, x: Tensor, y: Tensor) -> float:
+        """Return the share of rows that the model gets right."""
+        return float((self.logits(x).argmax(1) == y).float().mean())
+
+    def serve(self, batch: Tensor) -> Tensor:
+        """Return logits of rows, as they would be served."""
+        shown, own = self.divide(self.bottom(batch))
+        logits: Tensor = self.top(torch.cat([self.codec.apply(shown, is_training=False), own], 1))
+        return logits
+
+    def divide(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what of a cut layer travels, and what stays."""
+        at = h.shape[1] - self.own_width
+        return h[:, :at], h[:, at:]
+
+
+def halve(
+    kind: str,
+    task: SplitTask,
+    example: Tensor,
+    *,
+    width: int,
+    hidden: int = 0,
+    shape: tuple[int, ...] | None = None,
+) -> Halves:
+    """Build a model of the table with fresh weights and cut it as the task says.
+
+    Args:
+        kind: a name of `MODELS`.
+        task: says where to cut, how to compress, and whether to normalise.
+        example: at least one row, on the device where the model shall live.
+        width: of the layer named "cut".
+        hidden: of a layer between it and the logits; 0 for none.
+        shape: of one row, if that is not the example's: (tokens, vocabulary).
+    """
+    row = tuple(example.shape[1:]) if shape is None else shape
+    model = make_model(kind, shape=row, classes=task.classes, width=width, hidden=hidden)
+    return cut_model(model.to(example.device), task, example)
+
+
+def cut_model(model: nn.Module, task: SplitTask, example: Tensor) -> Halves:
+    """Cut a model as the task says; the parts share its weights.
+
+    Args:
+        model: takes one tensor and returns one.
+        task: says where to cut, how to compress, and whether to normalise.
+        example: at least one row, on the device where the model lives.
+    """
+    low, high = cut(model, task.cut)
+    inner = cut_shape(low, example)
+    return Halves(
+        bottom=Flat(low, is_normalised=task.is_normalised),
+        top=Shaped(high, inner),
+        codec=make_codec(task.compression, prod(inner)),
+    )
+
+
+def make_bottom(network: Network, task: SplitTask, shape: Sequence[int]) -> nn.Module:
+    """Build a feature owner's part with fresh weights, for rows of a shape."""
+    return Flat(cut(network(shape), task.cut)[0], is_normalised=task.is_normalised)
+
+
+def make_top(
+    network: Network, task: SplitTask, shape: Sequence[int] | None = None
+) -> tuple[nn.Module, dict[str, int]]:
+    """Build the label owner's part with fresh weights, and say which widths it takes.
+
+    From the layer "cut" on, all models of the table are one or two linear layers, and nothing about
+    the features is needed; a cut elsewhere needs the shape of a row.
+    """
+    if task.cut == CUT:
+        return network.head(task.bottoms), dict.fromkeys(task.feature_owners, network.width)
+    if shape is None:
+        raise ConfigError(f"a cut at {task.cut!r} needs the shape of a row; wanted {CUT!r}")
+    low, high = cut(network(shape), task.cut)
+    inner = cut_shape(low, torch.zeros(1, *shape))
+    return Shaped(high, inner), {task.feature_owners[0]: prod(inner)}
+
+
+def fit_locally(
+    task: SplitTask,
+    halves: Halves,
+    x: Tensor,
+    y: Tensor,
+    *,
+    seed: int,
+    on_gradient: Callable[[Returned], None] | None = None,
+) -> list[float]:
+    """Train both halves here and return the mean loss of every epoch.
+
+    For trying things out: the steps are those of the parties, the bytes are not sent. Error
+    feedback and batches in flight, which change nothing at the label owner, are left out.
+
+    Args:
+        task: what is trained, and how.
+        halves: both parts.
+        x: the feature owner's rows.
+        y: the label owner's classes.
+        seed: of order, choices and noise.
+        on_gradient: is shown what the feature owner receives, for an audit.
+    """
+    key = seed.to_bytes(KEY_BYTES, "little")
+    prg, generator = Prg(key), torch.Generator(device=x.device).manual_seed(seed)
+    targets = hide_labels(task.defences, y, task.classes, prg.fork("labels"))
+    optimisers = [
+        make_optimiser(halves.bottom, task.pace),
+        make_optimiser(halves.top, task.pace, rate=task.pace.top_rate),
+    ]
+    halves.bottom.train()
+    halves.top.train()
+    losses: list[float] = []
+    weights = None if task.pace.class_weights is None else torch.tensor(task.pace.class_weights)
+    total = torch.zeros((), device=x.device)
+    for step in steps(len(x), task.pace, order=prg.fork("order")):
+        for optimiser in optimisers:
+            optimiser.zero_grad(set_to_none=True)
+        rows = torch.cat(step.parts).to(x.device)
+        noise = prg.fork(f"step {step.number}")
+        h = halves.bottom(x[rows])
+        shown, own = halves.divide(h)
+        arriving = blur_activations(task.defences, shown, noise).view_as(shown)
+        sent = halves.codec.apply(arriving, is_training=True, generator=generator)
+        if on_gradient is not None:
+            _show(on_gradient, step, rows, sent.detach(), arriving)
+        if any(one.kind.startswith("gradient-") for one in task.defences):
+            sent.register_hook(partial(blur_gradient, task.defences, prg=noise))  # type: ignore[no-untyped-call]
+        loss = weighted_loss(halves.top(torch.cat([sent, own], 1)), targets[rows], weights)
+        loss = loss + defence_loss(task.defences, sent, targets[rows], step.number)
+        loss = loss + halves.codec.penalty(shown) if halves.codec.l1_weight else loss
+        loss.backward()  # type: ignore[no-untyped-call]
+        for optimiser in optimisers:
+            optimiser.step()
+        total += loss.detach()
+        if (step.number + 1) % steps_per_epoch(len(x), task.pace) == 0:
+            losses.append(float(total) / steps_per_epoch(len(x), task.pace))
+            total.zero_()
+    return losses
+
+
+def training_bytes(codec: Codec, rows: int, pace: Pace) -> int:
+    """Return what one feature owner sends and receives while training, as the meter counts it."""
+    full, rest = divmod(rows, pace.batch_rows)
+    sizes = [pace.batch_rows] * full + ([rest] if rest else [])
+    per_epoch = 0
+    for size in set(sizes):
+        forward = codec.forward_bytes(size, is_training=True) or 0
+        per_epoch += sizes.count(size) * (forward + codec.backward_bytes(size))
+    return per_epoch * pace.epochs
+
+
+def _show(
+    on_gradient: Callable[[Returned], None], step: Step, rows: Tensor, cut: Tensor, arriving: Tensor
+) -> None:
+    """Show the gradient that will come back of what arrived, once it is there."""
+
+    def tell(gradient: Tensor) -> None:
+        on_gradient(
+            Returned(step=step.number, share=1.0, rows=rows, cut=cut, gradient=gradient.detach())
+        )
+
+    arriving.register_hook(tell)  # type: ignore[no-untyped-call]

@@ -1,0 +1,189 @@
+"""Predictions from a split model: the feature owners ask, the label owner answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tacit.errors import DataError, DisagreementError, FrameError
+from tacit.party import Session
+from tacit.result import Leak
+from tacit.ring import Prg
+from tacit.split.codec import Codec
+from tacit.split.defend import Defence, blur_activations
+from tacit.split.exchange import QUESTION, send_bytes
+from tacit.split.packing import bits_below, pack_numbers, packed_bytes, unpack_numbers
+from tacit.split.top import OwnFeatures, receive_cut
+
+LARGEST_QUESTION = 1 << 24
+ANSWERS_AHEAD = 8
+"""Batches that are asked about before the first answer is awaited."""
+HEAD_BYTES = 16
+"""What announces a question: two numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answered:
+    """What the label owner has after one question: the cut layer that it saw, and the logits."""
+
+    cut: Tensor
+    logits: Tensor
+
+
+def ask(
+    session: Session,
+    codec: Codec,
+    bottom: nn.Module,
+    features: Tensor,
+    *,
+    label_owner: str,
+    classes: int,
+    defences: Sequence[Defence] = (),
+    batch_rows: int = 256,
+) -> Tensor:
+    """Return the class of every row; several feature owners ask about the same rows at once.
+
+    Up to eight batches are under way, so that the line's delay is paid once and not per batch.
+
+    Guarantee: none: the label owner sees what the compressor keeps of the cut layer.
+    Cost: `Codec.forward_bytes` per batch out, ⌈log2 classes⌉ bits per row in.
+    """
+    if len(features) < 1:
+        raise DataError("wanted at least one row to ask about, got none")
+    session.send(label_owner, QUESTION.tag, torch.tensor([len(features), batch_rows]))
+    session.ledger.record(*QUESTION.leaks(session.me, (label_owner,)))
+    bottom.eval()
+    batches = torch.split(features, batch_rows)
+    answers: list[Tensor] = []
+    prg = Prg.from_os()
+    for number, batch in enumerate(batches):
+        with torch.no_grad():
+            h = bottom(batch)
+        h = blur_activations(defences, h, prg.fork(str(number)))
+        data, kept = codec.pack(h, is_training=False)
+        send_bytes(session, label_owner, f"serve/cut.{number}", data)
+        if number >= ANSWERS_AHEAD:
+            before = number - ANSWERS_AHEAD
+            answers.append(_hear(session, label_owner, before, len(batches[before]), classes))
+        _record_sent(session, label_owner, h if kept is None else kept)
+    for number in range(len(answers), len(batches)):
+        answers.append(_hear(session, label_owner, number, len(batches[number]), classes))
+    return torch.cat(answers)
+
+
+def stop_asking(session: Session, label_owner: str) -> None:
+    """Tell the label owner that no more questions come."""
+    session.send(label_owner, QUESTION.tag, torch.tensor([0, 1]))
+
+
+def answer(
+    session: Session,
+    codecs: Mapping[str, Codec],
+    top: nn.Module,
+    *,
+    classes: int,
+    own: OwnFeatures | None = None,
+) -> list[Answered]:
+    """Answer questions until the feature owners stop; return what was seen and answered.
+
+    Every feature owner learns the predicted classes and nothing else. `own` are the label owner's
+    columns of the rows that are asked about, if the top takes any.
+    """
+    top.eval()
+    if own is not None:
+        own.bottom.eval()
+    found: list[Answered] = []
+    while sizes := _agree_on_rows(session, tuple(codecs)):
+        rows, batch_rows = sizes
+        if own is not None and len(own.rows) != rows:
+            asks = f"asks about {rows} rows, {session.me!r} has its own columns of {len(own.rows)}"
+            raise DisagreementError(next(iter(codecs)), asks)
+        batches = []
+        for number, start in enumerate(range(0, rows, batch_rows)):
+            count = min(batch_rows, rows - start)
+            part = None if own is None else OwnFeatures(own.bottom, own.rows[start:][:count])
+            batches.append(_answer_batch(session, codecs, top, number, count, classes, part))
+        found.append(
+            Answered(
+                cut=torch.cat([one.cut for one in batches]),
+                logits=torch.cat([one.logits for one in batches]),
+            )
+        )
+    return found
+
+
+def _answer_batch(
+    session: Session,
+    codecs: Mapping[str, Codec],
+    top: nn.Module,
+    number: int,
+    rows: int,
+    classes: int,
+    own: OwnFeatures | None,
+) -> Answered:
+    device = next((p.device for p in top.parameters()), torch.device("cpu"))
+    cuts = [
+        receive_cut(session, codec, owner, f"serve/cut.{number}", rows, is_training=False)[0]
+        for owner, codec in codecs.items()
+    ]
+    with torch.no_grad():
+        h = torch.cat(cuts, 1)
+        stays = () if own is None else (own.cut(slice(None)).to(device),)
+        logits: Tensor = top(torch.cat([h.to(device), *stays], 1)).cpu()
+    packed = pack_numbers(logits.argmax(1), bits_below(classes))
+    for owner in codecs:
+        send_bytes(session, owner, f"answer/{number}", packed)
+        session.ledger.record(
+            Leak(
+                to=owner,
+                what="predicted classes",
+                why="the declared result of the job",
+                kind="output",
+                elements=rows,
+            )
+        )
+    return Answered(cut=h, logits=logits)
+
+
+def _agree_on_rows(session: Session, owners: Sequence[str]) -> tuple[int, int] | None:
+    """Hear from all owners how many rows the next question has; None at the end."""
+    heard = {
+        owner: tuple(int(n) for n in session.recv(owner, QUESTION.tag, (2,))) for owner in owners
+    }
+    first = heard[owners[0]]
+    for owner, sizes in heard.items():
+        if sizes != first:
+            raise DisagreementError(
+                owner, f"asks about {sizes[0]} rows, {owners[0]!r} about {first[0]}"
+            )
+    rows, batch_rows = first
+    if not 0 <= rows <= LARGEST_QUESTION or batch_rows < 1:
+        raise FrameError(owners[0], f"asked about {rows} rows in batches of {batch_rows}")
+    if not rows:
+        return None
+    session.ledger.record(*QUESTION.leaks_of_all(owners, (session.me,)))
+    return rows, batch_rows
+
+
+def _hear(session: Session, label_owner: str, number: int, rows: int, classes: int) -> Tensor:
+    bits = bits_below(classes)
+    size = packed_bytes(rows, bits)
+    data = session.recv(label_owner, f"answer/{number}", (size,), dtype=torch.uint8)
+    found = unpack_numbers(data, rows, bits)
+    if int(found.max()) >= classes:
+        raise FrameError(label_owner, f"answered a class beyond {classes - 1}")
+    return found
+
+
+def _record_sent(session: Session, label_owner: str, kept: Tensor) -> None:
+    count = int(kept.sum()) if kept.dtype == torch.bool else kept.numel()
+    session.ledger.record(
+        Leak(
+            to=label_owner,
+            what=f"values of the cut layer of {session.me}, while serving",
+            why="split learning sends them in the clear",
+            kind="protocol",
+            elements=count,
+        )
+    )

@@ -1,0 +1,202 @@
+"""Filling placeholders by a vote: models of shards of owners, clipped, sampled, paid for."""
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tacit.dp.event import REPLACE_CLIENT_MARKS, Pure
+from tacit.errors import ConfigError
+from tacit.nn import Adapted, add_adapters
+from tacit.ring import Prg
+from tacit.text.corpus import Marked
+from tacit.text.tune import Course, tune
+
+_GRID = 1 << 16
+"""Steps of a score between 0 and 1: sums over voters are sums of integers, and exact."""
+_DEEPEST = 30.0  # nothing is less likely than e^−30 times the likeliest, before the vote
+_UNIT = 1 << 1074  # one over the smallest double: every weight is a whole number of them
+MARGIN = 2.0**-40
+"""Added to ε of every token: more than exp and one division lose in double precision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ballot:
+    """How votes are counted.
+
+    Args:
+        voters: models, each of another shard of the owners.
+        clip: how far a voter may move a score away from the public model's.
+        temperature: by which scores are divided.
+    """
+
+    voters: int
+    clip: float = 3.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.voters < 2 or not (0 < self.clip <= 20 and 0.1 <= self.temperature <= 10):
+            raise ConfigError(
+                "a ballot has 2 voters or more, a clip up to 20 and a temperature from 0.1 to 10, "
+                f"got {self}"
+            )
+        _ = self.event  # an ε that means nothing is refused
+
+    @property
+    def event(self) -> Pure:
+        """What one token tells about the marks of one owner.
+
+        A voter's clipped score moves by 2 · clip at most, the mean by 2 · clip / voters, the log of
+        a probability by twice that over the temperature: numerator and denominator.
+        """
+        return Pure(
+            epsilon=4 * self.clip / (self.voters * self.temperature) + MARGIN,
+            relation=REPLACE_CLIENT_MARKS,
+            mechanism=f"clipped vote of {self.voters} models",
+        )
+
+
+def count_votes(public: Tensor, voters: Tensor, ballot: Ballot) -> list[int]:
+    """Return the weight of every option: it is drawn with weight / sum, exactly.
+
+    Guarantee: if one row of `voters` is another, no quotient of the probabilities of an option
+    exceeds e^ε of ``ballot.event``.
+
+    Args:
+        public: (options,) log-probabilities of a model that has seen no marks.
+        voters: (voters, options) of the others.
+        ballot: how they are counted.
+    """
+    if voters.shape != (ballot.voters, len(public)):
+        raise ConfigError(
+            f"wanted {ballot.voters} voters on {len(public)} options, got {tuple(voters.shape)}"
+        )
+    known = public.double().cpu().nan_to_num(nan=-math.inf)
+    known = (known - known.max().clamp_min(-1e6)).clamp_min(-_DEEPEST)
+    moved = voters.double().cpu() - (known + public.double().cpu().max().clamp_min(-1e6))
+    moved = moved.nan_to_num(nan=0.0, posinf=ballot.clip, neginf=-ballot.clip)
+    most = math.floor(ballot.clip * _GRID)
+    steps = (moved * _GRID).round().clamp(-most, most).long().sum(0).tolist()
+    scores = [
+        (x + s / (_GRID * ballot.voters)) / ballot.temperature
+        for x, s in zip(known.tolist(), steps, strict=True)
+    ]
+    top = max(scores)
+    # No score lies more than (30 + 2 · clip) / temperature <= 700 below: exp is never 0.
+    ratios = [math.exp(score - top).as_integer_ratio() for score in scores]
+    return [above * (_UNIT // below) for above, below in ratios]  # nothing is rounded
+
+
+def draw(weights: Sequence[int], prg: Prg) -> int:
+    """Draw an index with probability weight / sum, exactly if the stream is uniform."""
+    total = sum(weights)
+    size = (total.bit_length() + 7) // 8
+    spare = 8 * size - total.bit_length()
+    while (mark := int.from_bytes(prg.bytes(size)) >> spare) >= total:
+        pass
+    for index, weight in enumerate(weights):
+        mark -= weight
+        if mark < 0:
+            return index
+    raise AssertionError("a mark below the sum lies in one of the weights")
+
+
+def shard_of(owner: str, shards: int) -> int:
+    """Return an owner's shard: a function of its name alone, whoever else there is."""
+    return int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8]) % shards
+
+
+Adapter = dict[str, tuple[Tensor, Tensor]]
+"""The two thin matrices of every adapted layer, by its name."""
+
+
+def train_voters(
+    writer: nn.Module,
+    corpus: Marked,
+    course: Course,
+    *,
+    shards: int,
+    length: int,
+    rank: int,
+    layers: Sequence[str],
+    prg: Prg,
+) -> list[Adapter]:
+    """Tune an adapter beside the writer for every shard of owners, on their texts as they are.
+
+    The last that is returned is public: tuned on redacted texts with random numbers, it is where
+    all others start. A shard without owners votes as it does.
+
+    Guarantee: no guarantee for any other adapter: whoever holds one may know what its shard holds.
+    """
+    parts: list[set[str]] = [set() for _ in range(shards)]
+    for owner in corpus.owners:
+        parts[shard_of(owner, shards)].add(owner)
+    learning = add_adapters(writer, rank=rank, seed=0, only=layers)
+    usual = corpus.redactions(length=length, stand_ins=prg.fork("stand-ins"))
+    tune(learning, usual, course, prg=prg.fork("public"))
+    fresh = {name: w.detach().clone() for name, w in _thin(learning)}
+    public = _adapter(learning)
+    found = []
+    for number, owners in enumerate(parts):
+        with torch.no_grad():
+            for name, weight in _thin(learning):
+                weight.copy_(fresh[name])
+        if owners:
+            units = corpus.originals(length=length, by_owner=False, among=owners)
+            tune(learning, units, course, prg=prg.fork(f"voter {number}"))
+        found.append(_adapter(learning))
+    return [*found, public]
+
+
+def _adapter(module: nn.Module) -> Adapter:
+    return {
+        name: (layer.down.weight.detach().clone(), layer.up.weight.detach().clone())
+        for name, layer in module.named_modules()
+        if isinstance(layer, Adapted)
+    }
+
+
+def _thin(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+
+
+class Stacked(nn.Module):
+    """A linear layer beside as many adapters as there are rows in front: (models, …, width)."""
+
+    def __init__(self, base: nn.Linear, downs: Tensor, ups: Tensor) -> None:
+        super().__init__()
+        self.base = base
+        self.register_buffer("downs", downs)  # (models, rank, inputs)
+        self.register_buffer("ups", ups)  # (models, outputs, rank)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give every model its own adapter."""
+        downs, ups = self.get_buffer("downs"), self.get_buffer("ups")
+        flat = x.flatten(1, -2)
+        thin = torch.bmm(torch.bmm(flat, downs.mT), ups.mT)
+        out: Tensor = self.base(x) + thin.view(*x.shape[:-1], thin.shape[-1])
+        return out
+
+
+def stack_voters(
+    writer: nn.Module, adapters: Sequence[Adapter], *, layers: Sequence[str]
+) -> nn.Module:
+    """Return one module that runs every adapter at once: the voters, and the public one last."""
+    learning = add_adapters(writer, rank=_rank(adapters), seed=0, only=layers)
+    for name, layer in list(learning.named_modules()):
+        if isinstance(layer, Adapted):
+            downs, ups = [one[name][0] for one in adapters], [one[name][1] for one in adapters]
+            place = layer.base.weight.device
+            stacked = Stacked(layer.base, torch.stack(downs).to(place), torch.stack(ups).to(place))
+            learning.set_submodule(name, stacked)
+    return learning.requires_grad_(False)
+
+
+def _rank(adapters: Sequence[Adapter]) -> int:
+    ranks = {down.shape[0] for one in adapters for down, _ in one.values()}
+    if len(ranks) != 1:
+        raise ConfigError(f"wanted voters of one rank, got {sorted(ranks)}")
+    return ranks.pop()

@@ -1,0 +1,192 @@
+"""The training itself: every party walks the same schedule of runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, isfinite
+
+from torch import Tensor
+
+from tacit import ring
+from tacit.dp import Book
+from tacit.errors import ConfigError, DataError, RangeError
+from tacit.mpc import Plan
+from tacit.party import Session
+from tacit.training.checkpoint import StateFolder
+from tacit.training.clipping import shorten_rows, square_norms
+from tacit.training.privacy import PrivacyPlan
+from tacit.training.resume import hash_work, resume
+from tacit.training.schedule import Plans, actions
+from tacit.training.task import TrainTask
+from tacit.training.worker import Worker
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trained:
+    """What a party has in the end.
+
+    Attributes:
+        shares: my share of every weight; empty for a party that does not compute.
+        weights: the weights themselves, for those they were given to.
+        shown: step, mean loss and share of right answers at every look, for those it is shown to.
+        runs: the plans as they were run, and how often in a row.
+        resumed_at: the step at which an earlier run was taken up; 0 for a fresh start.
+        cap: where hidden values and gradients saturated; None for nowhere.
+        scores: of the rows kept for measuring, in their order, for those they are opened to.
+        saturated: at the last look, the step, and how many of how many hidden values and gradients
+            of held-out rows were cut off, for those it is shown to; None where none could be.
+        near_at: the step after which weights were first near their bound; 0 for never, and for
+            a party that does not compute.
+        privacy: the noise and the claim of a private training.
+    """
+
+    shares: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+    shown: tuple[tuple[int, float, float], ...]
+    runs: tuple[tuple[Plan, int], ...]
+    resumed_at: int
+    cap: float | None = None
+    scores: Tensor | None = None
+    near_at: int = 0
+    saturated: tuple[int, int, int] | None = None
+    privacy: PrivacyPlan | None = None
+
+
+def train(
+    session: Session,
+    task: TrainTask,
+    *,
+    rows: Tensor | None = None,
+    labels: Tensor | None = None,
+    folder: StateFolder | None = None,
+    is_fresh: bool = False,
+    book: Book | None = None,
+) -> Trained:
+    """Train as one of the parties.
+
+    Args:
+        session: my end of the job.
+        task: what everyone does.
+        rows: my rows or columns, if I own any.
+        labels: my labels, one-hot or a column of 0 and 1, if I own any.
+        folder: where my checkpoints go; all parties have one, or none has. A training goes on
+            from them with the same task; only ``weight_bound`` may have been raised.
+        is_fresh: discard the checkpoints there, once it is known that all parties do.
+        book: where I count what private trainings spend on my rows; asked before one is shared.
+
+    Guarantee: that of the protocol; beyond it, what `Programs` opens: at every look the loss and
+        the number of right answers to ``task.show_to`` and two bits to both computing parties.
+        A training that is taken up again has fresh masks and fresh shares of the same weights; the
+        looks after its last checkpoint are opened again.
+
+    Raises:
+        ConfigError: my book has no room for this training.
+        RangeError: a weight is beyond half of its bound; what was kept before stays.
+    """
+    if book is not None and task.privacy is None:
+        raise ConfigError(
+            f"{book.path}: a training without [privacy] spends without a bound, and "
+            f"{book.most:g} is allowed; nothing was shared"
+        )
+    plans = task.planned(Plans.made)
+    task = plans.task
+    session.agree("plans", plans.digest())
+    if plans.privacy is not None:
+        session.progress.tell(plans.privacy.sentence(), 0, task.epochs)
+    inputs = {f"labels of {session.me}": labels, **_rows_of(session.me, task, rows)}
+    mine = {name: value for name, value in inputs.items() if value is not None and value.numel()}
+    start, goes_on = resume(session, task, folder, is_fresh=is_fresh, plans=plans, mine=mine)
+    noise = ring.Prg.from_os()
+    if folder is not None and task.privacy is not None:
+        noise = folder.noise(is_new=not goes_on).fork(hash_work(task, plans, mine))
+    if book is not None and task.privacy is not None and plans.privacy is not None:
+        book.enter(noise.fork("book").bytes(16), plans.privacy.events, task.privacy.delta)
+    worker = Worker(session, task, plans, mine, noise)
+    worker.share()
+    checkpoint = None
+    if start and worker.is_computing and folder is not None:
+        checkpoint = folder.load(start)
+    worker.begin(checkpoint, folder)
+    if plans.has_starts and not start:
+        worker.start(mine)
+    _walk(worker, task, start, folder)
+    if task.privacy is not None and folder is not None and worker.is_computing:
+        folder.note_opening(task.epochs * task.steps_per_epoch)
+    scores = worker.score() if task.score_to else None
+    weights = worker.give() if task.give_to else {}
+    return Trained(
+        shares=worker.weight_shares(),
+        weights=weights,
+        shown=tuple(worker.shown),
+        runs=tuple(plans.runs),
+        resumed_at=start,
+        cap=task.cap,
+        scores=scores,
+        near_at=worker.near_at,
+        saturated=worker.saturated,
+        privacy=plans.privacy,
+    )
+
+
+def _rows_of(me: str, task: TrainTask, rows: Tensor | None) -> dict[str, Tensor | None]:
+    """Return my rows as they are shared: with privacy, of norm 1 at most, and with their norms."""
+    if task.privacy is None or rows is None:
+        return {f"rows of {me}": rows}
+    short = shorten_rows(rows, frac_bits=task.frac_bits)
+    if not bool(short.flatten(1).any(dim=1).all()):
+        raise DataError("a row of yours is all zeros: nothing can be learned from it; leave it out")
+    norms = square_norms(short, frac_bits=task.frac_bits)
+    return {f"rows of {me}": short, f"norms of {me}": norms}
+
+
+def _walk(
+    worker: Worker,
+    task: TrainTask,
+    start: int,
+    folder: StateFolder | None,
+) -> None:
+    total = task.epochs * task.steps_per_epoch
+    with worker.progress.stage("train", total) as advance:
+        for action in actions(task):
+            if action.step <= start:
+                continue
+            if not action.is_look:
+                worker.step(action)
+                advance(action.step)
+                continue
+            if task.privacy is not None:
+                # Kept before it is looked at: whoever goes on from here does not look again.
+                if folder is not None and worker.is_computing:
+                    folder.save(worker.checkpoint(action.step))
+                elif folder is not None:
+                    folder.note_opening(action.step)  # others may open once I have waited
+                worker.wait(action.step)
+                if folder is not None and worker.is_computing and task.looks:
+                    folder.note_opening(action.step)
+            is_beyond = worker.look(action) if task.looks else False
+            if worker.shown and worker.shown[-1][0] == action.step:
+                step, loss, right = worker.shown[-1]
+                text = f"step {step}: " + (isfinite(loss) * f"loss {loss:.3f}, ")
+                text += f"accuracy {100 * right:.1f} %"
+                if task.model.tokens and isfinite(loss):
+                    text += f", perplexity {exp(loss):.2f}"
+                if worker.saturated is not None:
+                    text += f", saturated {100 * worker.saturated[1] / worker.saturated[2]:.2g} %"
+                worker.progress.tell(text, step, total)
+            if is_beyond:
+                raise RangeError(_explain_beyond(task, action.step, folder))
+            if task.privacy is None and folder is not None and worker.is_computing:
+                folder.save(worker.checkpoint(action.step))
+
+
+def _explain_beyond(task: TrainTask, step: int, folder: StateFolder | None) -> str:
+    """Say what to do about weights that have grown.
+
+    What was computed since the last look may be wrong already, so it is not kept.
+    """
+    kept = max(folder.steps(), default=0) if folder is not None else 0
+    on = f"goes on from the checkpoint after step {kept}" if kept else "starts from its beginning"
+    return (
+        f"after step {step} a weight is beyond half of its bound of {task.weight_bound:g}; raise "
+        f"model.bound (weight_bound) for all parties and start again: it {on}; or lower the rate "
+        "or clip gradients, and start all parties with --fresh"
+    )

@@ -1,0 +1,164 @@
+"""A step with differential privacy: clipped per record, summed, and noise that nobody knows."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from math import prod
+from typing import TypeVar
+
+import torch
+
+from tacit.errors import InputError
+from tacit.mpc import find_protocol, make_plan
+from tacit.mpc.ops import ProtocolOps
+from tacit.nn.records import RecordOps, Use
+from tacit.nn.tape import Node, pull_back
+from tacit.training.clipping import clip_factors, scale_records, source, square_norm
+from tacit.training.losses import error_of
+from tacit.training.privacy import Measures, PrivacyPlan
+from tacit.training.sampling import KEPT, OVERFLOW, rate_of
+from tacit.training.task import TrainTask
+from tacit.training.verbs import PlainStepOps, StepOps
+
+V = TypeVar("V")
+Values = dict[str, V]
+NORMS = "norms"
+"""The squared norms of rows, which their owners know."""
+_TRIED = 8
+"""Made-up rows that a model is tried with."""
+_FEW = 2
+
+
+def private_step(
+    ops: StepOps[V],
+    task: TrainTask,
+    weights: Mapping[str, V],
+    state: Mapping[str, V],
+    x: V,
+    y: V,
+    *,
+    norms: V,
+    noise: V,
+    rate: float,
+) -> tuple[Values[V], Values[V]]:
+    """Take a step of which the weights may be known: everything after the noise is about no record.
+
+    Guarantee: one record moves the sum that the noise is added to by at most `sensitivity`, if
+    weights are within their bound and ``norms`` are those of the rows.
+    """
+    rows, uses, found = record_gradients(ops, task, weights, x, y)
+    assert task.privacy is not None  # noqa: S101 - of a private task
+    known = {rows.number: norms}
+    factors = clip_factors(ops, uses, found, clip=task.privacy.clip, known=known)
+    if task.is_sampled:
+        factors = ops.keep_rows(factors, KEPT)
+    gradients, at = {}, 0
+    for use, gradient in zip(uses, found, strict=True):
+        total = ops.normalise_scale(use.add_up(scale_records(ops, gradient, factors)))
+        shape = ops.shape(weights[use.weight])
+        part = ops.take(noise, range(at, at + prod(shape)), dim=0)
+        gradients[use.weight] = ops.add(total, ops.reshape(part, shape))
+        at += prod(shape)
+    changed, kept = task.optimiser.step(
+        ops,
+        weights,
+        gradients,
+        state,
+        rate=rate,
+        batch=task.batch * prod(task.model.tokens),
+        scales=task.model.scales(),
+    )
+    bound = task.weight_bound
+    return {name: ops.cap(value, bound=bound) for name, value in changed.items()}, kept
+
+
+def plan_noise(task: TrainTask) -> PrivacyPlan | None:
+    """Work out the noise of a private task from its public facts; None of any other.
+
+    Raises:
+        ConfigError: no noise is enough.
+        InputError: gradients of single records are not bounded for this model.
+        RangeError: numbers do not fit.
+    """
+    if task.privacy is None:
+        return None
+    _refuse_meeting(task)
+    facts = Measures(
+        makers=task.parties,
+        computing=task.roles.computing,
+        roundings=_roundings(task),
+        weights=sum(value.numel() for value in task.model.initial.values()),
+        steps=task.epochs * task.steps_per_epoch,
+        looks=task.looks,
+        rows=task.rows,
+        answers=prod(task.model.tokens),
+        owners=len(task.holdings),
+        frac_bits=task.frac_bits,
+        protocol=task.protocol,
+        rate=rate_of(task.batch, task.train_rows) if task.is_sampled else 1.0,
+        overflow=OVERFLOW if task.is_sampled else 0.0,
+    )
+    # Accountants are heavy, and loaded where there is something to account.
+    found: PrivacyPlan = import_module("tacit.training.accounting").plan_privacy(
+        task.privacy, facts
+    )
+    return found
+
+
+def record_gradients(
+    ops: StepOps[V], task: TrainTask, weights: Mapping[str, V], x: V, y: V
+) -> tuple[Node[V], list[Use[V]], list[V]]:
+    """Go forth and back once: the rows, where weights meet records, and gradients there."""
+    tape = RecordOps(ops, cap=task.cap)
+    leaves = {name: tape.weight(name, value) for name, value in weights.items()}
+    rows = tape.leaf(x)
+    scores = task.model(tape, leaves, rows)  # type: ignore[arg-type]
+    with ops.family("softmax"):
+        error = ops.normalise_scale(error_of(ops, task, scores.value, y))
+    uses = tape.uses(scores, list(weights))
+    records = ops.shape(x)[0]
+    for use in uses:
+        parts = [use.outputs] if use.inputs is None else [use.outputs, source(use.inputs)]
+        if any(tape.shape(part)[0] != records for part in parts):
+            raise InputError(
+                f"{use.weight.replace('/', '.')!r} meets values of which records are not the first "
+                "dimension, so that gradients of single records are not bounded"
+            )
+    found = pull_back(ops, scores, error, [use.outputs for use in uses])
+    return rows, uses, [ops.normalise_scale(one) for one in found]
+
+
+def _roundings(task: TrainTask) -> tuple[tuple[float, int], ...]:
+    """Plan a step of a few rows, for the largest inputs of every use and how much comes out."""
+    found: list[tuple[float, int]] = []
+
+    def program(ops: ProtocolOps[V]) -> None:
+        weights = {
+            name: ops.resume(name, shape=tuple(value.shape), bound=task.weight_bound)
+            for name, value in task.model.initial.items()
+        }
+        x = ops.resume("x", shape=(_FEW, *task.model.inputs), bound=task.feature_bound)
+        y = ops.resume("y", shape=(_FEW, *task.label_shape), bound=1.0)
+        rows, uses, gradients = record_gradients(ops, task, weights, x, y)
+        for use, gradient in zip(uses, gradients, strict=True):
+            size = 1.0
+            if use.inputs is not None and source(use.inputs) is not rows:
+                size = ops.number(square_norm(ops, source(use.inputs).value), "bounding").bound
+            found.append((use.times * size, prod(ops.shape(gradient)) // _FEW))
+
+    make_plan(program, find_protocol(task.protocol), task.roles, frac_bits=task.frac_bits)
+    return tuple(found)
+
+
+def _refuse_meeting(task: TrainTask) -> None:
+    """Refuse a model in which rows of a batch meet: no bound per record would mean anything."""
+    mixing = import_module("tacit.dp.mixing")  # accountants come with it
+    ops, weights = PlainStepOps(), mixing.scrambled(task.model.initial)
+    shape = _TRIED, *task.model.inputs
+    rows = (torch.arange(prod(shape)).double().square().sin() > 0).double().reshape(shape)
+    found = mixing.find_mixing(
+        lambda x: mixing.tell(task.model(ops, weights, x)), rows, records=_TRIED
+    )
+    if found:
+        raise InputError(
+            f"rows of a batch meet in this model ({found}): wanted one in which each has its own"
+        )

@@ -1,0 +1,373 @@
+"""The programs of a training: share the data, take a step, look how it goes, hand out the model.
+
+Each is a function of ops. Values stay shared between runs; a run takes its shares up by name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from itertools import pairwise
+from math import prod
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from tacit.mpc.ops import ProtocolOps
+from tacit.nn.gradient import GradientOps
+from tacit.nn.tape import pull_back
+from tacit.training.holder import ask_for_measures, ask_owners
+from tacit.training.joint import sample_coarse
+from tacit.training.losses import count_right, error_of, measure
+from tacit.training.makers import NoisePlan
+from tacit.training.privacy import PrivacyPlan
+from tacit.training.private import NORMS, private_step
+from tacit.training.saturation import Counting
+from tacit.training.task import TrainTask
+from tacit.training.verbs import StepOps
+
+V = TypeVar("V")
+Values = dict[str, V]
+
+DECLARED = "declared in the job"
+SATURATED = "number of values of held-out rows that saturate"
+NEAR = 0.75
+"""The part of half its bound from which on a weight is spoken of; at half, a training stops."""
+LOOK_ELEMENTS = 1 << 23
+"""A look is taken at so many rows at a time that no layer makes more numbers of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Programs:
+    """The programs of one task. Every party plans them alike.
+
+    ``privacy`` is the noise of a private task, which follows from it.
+    """
+
+    task: TrainTask
+    privacy: PrivacyPlan | None = None
+    # How many values the last look that was planned or run could have cut off.
+    capped: list[int] = field(default_factory=lambda: [0])
+
+    def share(self, ops: ProtocolOps[V]) -> Values[V]:
+        """Bring the data in; everything else starts from public numbers."""
+        task = self.task
+        rows, labels = [], []
+        for holding in task.holdings:
+            shape = (holding.rows, *holding.features)
+            name = f"rows of {holding.owner}"
+            bound = task.feature_bound
+            if prod(shape):
+                rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
+            if holding.has_labels and task.head is None:
+                wide = (holding.rows, *task.label_shape)
+                name = f"labels of {holding.owner}"
+                labels.append(ops.input(name, owner=holding.owner, shape=wide, bound=1.0))
+        along = 0 if task.split == "rows" else 1
+        found = {"x": _joined(ops, rows, along)}
+        if labels:
+            found["y"] = _joined(ops, labels, 0)
+        if task.privacy is not None:
+            found[NORMS] = _joined(
+                ops,
+                [
+                    ops.input(
+                        f"norms of {one.owner}", owner=one.owner, shape=(one.rows, 1), bound=1.0
+                    )
+                    for one in task.holdings
+                ],
+                0,
+            )
+        return found
+
+    def step(self, ops: ProtocolOps[V], *, rate: float) -> Values[V]:
+        """Take one step: forward, backward, and the change of the weights."""
+        task = self.task
+        weights = self._weights(ops)
+        state = self._state(ops)
+        x, y = self._batch(ops, task.step_rows)
+        if task.head is not None:
+            changed, kept = _step_of_owners(ops, task, weights, state, x, rate=rate)
+        elif self.privacy is None:
+            changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
+        else:
+            if not task.is_sampled:
+                ops.cache_openings(x)
+            norms = ops.resume(NORMS, shape=(task.step_rows, 1), bound=1.0)
+            noise = sum_noise(ops, self.privacy.steps)
+            changed, kept = private_step(
+                ops, task, weights, state, x, y, norms=norms, noise=noise, rate=rate
+            )
+        out = {name: ops.restate(value, bound=task.weight_bound) for name, value in changed.items()}
+        bounds = state_bounds(task)
+        return out | {name: ops.restate(value, bound=bounds[name]) for name, value in kept.items()}
+
+    def watch(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
+        """Open the loss and the right answers on rows kept for it, and whether weights grow.
+
+        Returns:
+            The mean loss, the number of right answers, the number of values that saturated, and
+            two bits (whether weights are near half of what is allowed, and whether one is beyond),
+            each for those it is opened to.
+        """
+        task = self.task
+        weights = self._weights(ops)
+        x, y = self._batch(ops, task.test_rows, kind="held-out ")
+        if self.privacy is not None and self.privacy.looks is not None:
+            return self._noisy(ops, self.privacy.looks, weights, x, y)
+        if task.head is not None:
+            counting = Counting(ops)
+            hidden = task.model(counting.steps(), weights, x)
+            return self._shown(ops, *ask_for_measures(ops, task, hidden), counting)
+        losses, rights = [], []
+        for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True):
+            loss, right = measure(ops, task, task.model(ops, weights, rows), labels)
+            losses.append(ops.scale(loss, ops.shape(labels)[0] / task.test_rows))
+            rights.append(right)
+        loss, right = (reduce(ops.add, parts) for parts in (losses, rights))
+        return self._shown(ops, loss, right, self._saturating(ops, weights, x, y))
+
+    def _saturating(self, ops: ProtocolOps[V], weights: Values[V], x: V, y: V) -> Counting[V]:
+        """Go forth and back on some of the rows, and count what is cut off."""
+        task, counting = self.task, Counting(ops)
+        if task.cap is not None or task.model.imported.cap is not None:
+            most = max(1, LOOK_ELEMENTS // task.model.widest)
+            rows = range(min(task.batch, task.test_rows, most))
+            part = [ops.take(one, rows, dim=0) for one in (x, y)]
+            _gradients(counting.steps(), task, weights, part[0], part[1], 1.0)
+        return counting
+
+    def _shown(
+        self, ops: ProtocolOps[V], loss: V, right: V, counting: Counting[V]
+    ) -> tuple[Tensor | None, ...]:
+        """Open loss and right answers, what saturated, and whether weights grow."""
+        task = self.task
+        show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
+        saturated = counting.total()
+        self.capped[0] = counting.elements
+        shown = (
+            show(loss, what="mean loss on held-out rows"),
+            show(right, what="number of right answers on held-out rows"),
+            None if saturated is None else show(saturated, what=SATURATED),
+        )
+        if self.privacy is not None:  # weights saturate, and need not be watched
+            return (*shown, None)
+        return (
+            *shown,
+            ops.open(
+                ops.is_positive(self._alarms(ops)),
+                to=computing,
+                what="whether weights near half of their bound, and whether one is beyond",
+                why="larger weights would make results wrong",
+            ),
+        )
+
+    def _noisy(
+        self, ops: ProtocolOps[V], noise: NoisePlan, weights: Values[V], x: V, y: V
+    ) -> tuple[Tensor | None, ...]:
+        """Open the right answers with noise, and nothing else: weights saturate."""
+        task = self.task
+        rights = [
+            count_right(ops, task, task.model(ops, weights, rows), labels)
+            for rows, labels in zip(self._parts(ops, x), self._parts(ops, y), strict=True)
+        ]
+        right = ops.add(ops.normalise_scale(reduce(ops.add, rights)), sum_noise(ops, noise))
+        what = "number of right answers on held-out rows, with noise"
+        return None, ops.open(right, to=task.show_to, what=what, why=DECLARED), None, None
+
+    def score(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
+        """Open the scores of the rows kept for measuring, for one who knows their classes."""
+        task = self.task
+        x, _ = self._batch(ops, task.test_rows, kind="held-out ")
+        weights, parts = self._weights(ops), self._parts(ops, x)
+        scores = [ops.normalise_scale(task.model(ops, weights, part)) for part in parts]
+        what, joined = "scores of held-out rows", _joined(ops, scores, 0)
+        return (ops.open(joined, to=task.score_to, what=what, why=DECLARED),)
+
+    def _parts(self, ops: ProtocolOps[V], value: V) -> list[V]:
+        """Cut rows kept for measuring into stretches that a wide layer leaves room for.
+
+        Comparisons of a wide layer take a hundred bytes per number, in memory and in a message.
+        """
+        stretches = _stretches(self.task.test_rows, max(1, LOOK_ELEMENTS // self.task.model.widest))
+        if len(stretches) == 1:
+            return [value]
+        return [ops.take(value, some, dim=0) for some in stretches]
+
+    def _alarms(self, ops: ProtocolOps[V]) -> V:
+        """Give numbers of at least zero if a weight is beyond 3/8, and 1/2, of its bound.
+
+        The eighth powers of all weights, in units of half the bound, add up to at least one if a
+        single weight is that large, and to (3/4)^8 at 3/8; many weights just below add up, too.
+        Products alone are needed: comparing every weight would show them all, if in random order,
+        to whoever computes comparisons under a permuted protocol.
+        Weights are taken up with a bound above theirs, so that one that has left it is seen.
+        """
+        shapes = {name: tuple(value.shape) for name, value in self.task.model.initial.items()}
+        count = sum(map(prod, shapes.values()))
+        frac_bits = self.task.frac_bits
+        # Both the product and the sum of eighth powers must fit.
+        room = min(60 - 2 * frac_bits, 60 - frac_bits - count.bit_length())
+        reach = 2.0 ** max(1, room // 8)
+        bound = reach / 2 * self.task.weight_bound
+        flat = [
+            ops.reshape(ops.resume(name, shape=shape, bound=bound), (-1,))
+            for name, shape in shapes.items()
+        ]
+        power = ops.normalise_scale(ops.scale(_joined(ops, flat, 0), 2 / self.task.weight_bound))
+        for _ in range(3):
+            power = ops.normalise_scale(ops.square(power))
+        total = ops.reshape(ops.sum(power, dim=0), (1,))
+        near, beyond = (ops.shift(total, -0.95 * level) for level in (NEAR**8, 1.0))
+        return ops.concatenate([near, beyond], dim=0)
+
+    def give(self, ops: ProtocolOps[V]) -> dict[str, Tensor | None]:
+        """Open the weights to those who may have them."""
+        return {
+            name: ops.open(value, to=self.task.give_to, what=f"weights {name}", why=DECLARED)
+            for name, value in self._weights(ops).items()
+        }
+
+    def _weights(self, ops: ProtocolOps[V]) -> Values[V]:
+        return {
+            name: ops.resume(name, shape=tuple(value.shape), bound=self.task.weight_bound)
+            for name, value in self.task.model.initial.items()
+        }
+
+    def _state(self, ops: ProtocolOps[V]) -> Values[V]:
+        bounds = state_bounds(self.task)
+        return {
+            name: ops.resume(name, shape=tuple(value.shape), bound=bounds[name])
+            for name, value in initial_state(self.task).items()
+        }
+
+    def _batch(self, ops: ProtocolOps[V], rows: int, *, kind: str = "") -> tuple[V, V]:
+        task = self.task
+        x = ops.resume(f"{kind}x", shape=(rows, *task.model.inputs), bound=task.feature_bound)
+        if task.head is not None:
+            return x, x  # labels stay with their owners
+        return x, ops.resume(f"{kind}y", shape=(rows, *task.label_shape), bound=1.0)
+
+
+def initial_state(task: TrainTask) -> dict[str, Tensor]:
+    """Return where the optimiser's memory starts, by "slot/name"."""
+    return {
+        f"{slot}/{name}": torch.zeros_like(value)
+        for slot in task.optimiser.slots()
+        for name, value in task.model.initial.items()
+    }
+
+
+def state_bounds(task: TrainTask) -> dict[str, float]:
+    """Return how large the optimiser's memory can be, by "slot/name"."""
+    return {
+        f"{slot}/{name}": bound
+        for slot, bound in task.optimiser.slots().items()
+        for name in task.model.initial
+    }
+
+
+def train_step(
+    ops: StepOps[V],
+    task: TrainTask,
+    weights: Mapping[str, V],
+    state: Mapping[str, V],
+    x: V,
+    y: V,
+    *,
+    rate: float,
+) -> tuple[Values[V], Values[V]]:
+    """Compute the weights and the optimiser's memory after one batch, over any interpreter."""
+    batch = ops.shape(x)[0] * prod(task.model.tokens)
+    lead = _lead(task, rate, batch)
+    gradients: Values[V] = {}
+    for rows in _stretches(ops.shape(x)[0], -(-ops.shape(x)[0] // task.accumulate)):
+        part = [one if task.accumulate == 1 else ops.take(one, rows, dim=0) for one in (x, y)]
+        found = _gradients(ops, task, weights, part[0], part[1], lead)
+        gradients = {
+            name: ops.add(gradients[name], value) if name in gradients else value
+            for name, value in found.items()
+        }
+    return task.optimiser.step(
+        ops,
+        weights,
+        gradients,
+        state,
+        rate=rate,
+        batch=batch,
+        lead=lead,
+        scales=task.model.scales(),
+    )
+
+
+def _step_of_owners(
+    ops: ProtocolOps[V],
+    task: TrainTask,
+    weights: Mapping[str, V],
+    state: Mapping[str, V],
+    x: V,
+    *,
+    rate: float,
+) -> tuple[Values[V], Values[V]]:
+    """Take a step whose loss is computed by the owners of the rows."""
+    tape = GradientOps(ops, cap=task.cap)
+    leaves = {name: tape.leaf(value) for name, value in weights.items()}
+    hidden = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
+    error = ask_owners(ops, task, hidden.value)
+    found = pull_back(ops, hidden, error, list(leaves.values()))
+    gradients = dict(zip(leaves, found, strict=True))
+    batch = ops.shape(x)[0] * prod(task.model.tokens)
+    scales = task.model.scales()
+    return task.optimiser.step(
+        ops, weights, gradients, state, rate=rate, batch=batch, scales=scales
+    )
+
+
+def _gradients(
+    ops: StepOps[V], task: TrainTask, weights: Mapping[str, V], x: V, y: V, lead: float
+) -> Values[V]:
+    """Go forth and back: the gradients of the summed loss, times ``lead``."""
+    tape = GradientOps(ops, cap=task.cap)
+    leaves = {name: tape.leaf(value) for name, value in weights.items()}
+    scores = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
+    with ops.family("softmax"):
+        error = error_of(ops, task, scores.value, y)
+    if lead != 1.0:
+        error = ops.normalise_scale(ops.scale(error, lead))
+    found = pull_back(ops, scores, error, list(leaves.values()))
+    return dict(zip(leaves, found, strict=True))
+
+
+def _lead(task: TrainTask, rate: float, batch: int) -> float:
+    """Return what the error is multiplied by ahead of the weights; a cap means the error itself."""
+    if task.cap is not None:
+        return 1.0
+    count = sum(value.numel() for value in task.model.initial.values())
+    return task.optimiser.lead(rate=rate, batch=batch, weights=count)
+
+
+def _stretches(count: int, most: int) -> list[range]:
+    """Cut so many rows into stretches of at most ``most``, as even as can be."""
+    pieces = -(-count // most)
+    edges = [count * piece // pieces for piece in range(pieces + 1)]
+    return [range(first, end) for first, end in pairwise(edges)]
+
+
+def sum_noise(ops: ProtocolOps[V], plan: NoisePlan) -> V:
+    """Bring in everyone's part of the noise, sample what is sampled jointly, and add all up."""
+    parts = [
+        ops.input(noise_name(maker), owner=maker, shape=plan.shape, bound=plan.bound)
+        for maker in plan.makers
+    ]
+    if plan.step:
+        parts.append(sample_coarse(ops, plan.makers, plan.shape, step=plan.step))
+    return reduce(ops.add, parts)
+
+
+def noise_name(maker: str) -> str:
+    """Return the name of a maker's part of the noise of a run."""
+    return f"noise of {maker}"
+
+
+def _joined(ops: ProtocolOps[V], parts: list[V], dim: int) -> V:
+    return reduce(lambda first, second: ops.concatenate([first, second], dim=dim), parts)

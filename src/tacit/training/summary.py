@@ -1,0 +1,174 @@
+"""What a party says after a training: measures, curves, claims, and what was unusual."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import exp, isfinite
+
+import torch
+from torch import Tensor
+
+from tacit.data.metrics import ACCURACY, measure_odds, proportion
+from tacit.matching import claims_of_matching, declare_matching
+from tacit.mpc import find_protocol, sum_forecasts
+from tacit.nn.capping import note_of
+from tacit.party import Session
+from tacit.result import Claim, Curve, Metric, PartyReport, Result
+from tacit.training.loop import Trained
+from tacit.training.privacy import PrivacyPlan
+from tacit.training.saturation import describe
+from tacit.training.task import TrainTask
+
+NOISY = "accuracy, with noise"
+_LOSS, _ACCURACY = "Loss while training", "Accuracy while training"
+
+
+def summarise(
+    session: Session,
+    task: TrainTask,
+    trained: Trained,
+    *,
+    report: PartyReport,
+    counts: Mapping[str, int],
+    labels: Tensor | None = None,
+) -> Result:
+    """Write down one party's view of a training.
+
+    Args:
+        session: over which it was trained.
+        task: what was trained.
+        trained: what came of it.
+        report: what this party has used.
+        counts: how many ids every owner had, if rows were matched.
+        labels: this party's own, to measure scores by that it may see.
+    """
+    shown = trained.shown
+    utility = _metrics(task, shown[-1]) if shown else ()
+    return Result(
+        kind="train",
+        name=task.name,
+        protocol=task.protocol,
+        launched="session",
+        parties=(report,),
+        forecast=sum_forecasts(trained.runs, before=declare_matching(counts) if counts else ()),
+        metered=session.cost(),
+        leakage=session.ledger.entries(),
+        claims=(
+            *find_protocol(task.protocol).claims,
+            *claims_of_matching(counts),
+            *claims_beyond(task, trained.privacy),
+        ),
+        utility=(*utility, *_quality(session.me, task, trained, labels)),
+        curves=curves_of(shown, "private"),
+        notes=_notes(trained),
+    )
+
+
+def _notes(trained: Trained) -> tuple[str, ...]:
+    """Say what was out of the ordinary."""
+    notes = {
+        f"Taken up again after step {trained.resumed_at}.": trained.resumed_at,
+        f"Weights were near half of their bound after step {trained.near_at}.": trained.near_at,
+    }
+    capped = () if trained.cap is None else (note_of(trained.cap, "model.cap"),)
+    if trained.saturated is not None:
+        capped = (*capped, describe(*trained.saturated, trained.cap))
+    return (*(note for note, step in notes.items() if step), *capped)
+
+
+def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, ...]:
+    _, loss, right = last
+    if not isfinite(loss):
+        return (
+            Metric(
+                name=NOISY, value=right, unit="fraction", samples=task.answers, note=_noise_of(task)
+            ),
+        )
+    return (
+        proportion(ACCURACY, round(right * task.answers), task.answers),
+        Metric(name="loss", value=loss, unit="nats", samples=task.answers),
+        *(
+            (Metric(name="perplexity", value=exp(loss), unit="", samples=task.answers),)
+            if task.model.tokens
+            else ()
+        ),
+    )
+
+
+def _noise_of(task: TrainTask) -> str:
+    """Say how far an accuracy that was shown with noise can be off."""
+    assert task.privacy is not None  # noqa: S101 - without privacy nothing has noise
+    off = task.privacy.look_noise / task.answers
+    return f"noise with a standard deviation of {off:.2g} or a little more is in it"
+
+
+def _quality(me: str, task: TrainTask, trained: Trained, own: Tensor | None) -> tuple[Metric, ...]:
+    """Measure the scores that I may see, on the rows kept for measuring whose classes I know."""
+    if trained.scores is None or own is None:
+        return ()
+    before = [holding.owner for holding in task.holdings].index(me)
+    first = sum(one.rows for one in task.holdings[:before]) if task.split == "rows" else 0
+    rows = task.test_indices() - first
+    is_mine = (rows >= 0) & (rows < len(own))
+    if not is_mine.any():
+        return ()
+    scores, labels = trained.scores[torch.from_numpy(is_mine)], own[rows[is_mine]]
+    if task.loss == "logistic":
+        odds, classes = torch.sigmoid(scores[:, 0]), labels[:, 0].long()
+    else:
+        odds, classes = scores.softmax(dim=1), labels.argmax(dim=1)
+    found = measure_odds(odds.numpy(), classes.numpy())
+    if task.split == "columns":
+        return found[1:]  # the accuracy is known already
+    return tuple(replace(one, name=f"{one.name}, rows of {me}") for one in found)
+
+
+def curves_of(shown: Sequence[tuple[int, float, float]], name: str) -> tuple[Curve, ...]:
+    """Draw loss and accuracy against steps, as they were shown on the way."""
+    if not shown:
+        return ()
+    lines = ((_LOSS, "mean loss", 1), (_ACCURACY, "share of right answers", 2))
+    return tuple(
+        Curve(
+            title=title,
+            x_label="step",
+            y_label=label,
+            name=name,
+            points=tuple((float(one[0]), one[field]) for one in shown),
+        )
+        for title, label, field in lines
+        if isfinite(shown[0][field])
+    )
+
+
+def claims_beyond(task: TrainTask, privacy: PrivacyPlan | None = None) -> tuple[Claim, ...]:
+    """Say what no protocol can hide: what follows from what is opened."""
+    claims = []
+    if task.give_to and privacy is None:
+        reason = (
+            "a model remembers some of its data; only training with differential privacy bounds "
+            "how much"
+        )
+        subject = "what the trained model tells {} about the rows it was trained on"
+        claims.append((subject.format(", ".join(task.give_to)), reason))
+    if task.head is not None:
+        reason = (
+            "hidden states follow from the weights, which follow from everybody's rows; rows of "
+            "one's own choice are as many questions to the model"
+        )
+        subject = "what the last hidden states of their own rows tell owners, in every step"
+        claims.append((subject, reason))
+    if task.score_to:
+        reason = (
+            "a score is a function of the row and of the model: of a model without hidden layers, "
+            "as many scores as columns are as many equations for what is not known of them"
+        )
+        subject = "what the scores of held-out rows tell {} about these rows and the model"
+        claims.append((subject.format(", ".join(task.score_to)), reason))
+    return (
+        *(() if privacy is None else (privacy.claim,)),
+        *(() if privacy is None or privacy.inner is None else (privacy.inner,)),
+        *(
+            Claim(subject=subject, guarantee="no guarantee", assumptions=(reason,))
+            for subject, reason in claims
+        ),
+    )

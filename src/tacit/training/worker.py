@@ -1,0 +1,330 @@
+"""One party's part in every run of a training."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from math import nan
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit import ring
+from tacit.errors import DisagreementError
+from tacit.mpc import Share, compute, serve
+from tacit.mpc.secret_ops import Given
+from tacit.mpc.share import AnyShare, Spec
+from tacit.party import Progress, Session
+from tacit.ring.prg import KEY_BYTES
+from tacit.training.checkpoint import ORDER, Checkpoint, StateFolder
+from tacit.training.holder import answers_of
+from tacit.training.joint import coins_name, draw_coins
+from tacit.training.makers import NoisePlan, draw_noise
+from tacit.training.programs import initial_state, noise_name, state_bounds
+from tacit.training.sampling import KEPT, draw_rows
+from tacit.training.schedule import Action, Plans
+from tacit.training.start import enter_starts, start_name, train_alone
+from tacit.training.task import TrainTask
+
+_LARGEST_ATTEMPT = (1 << 62) - 1
+
+
+class Worker:
+    """One party's part in every run."""
+
+    def __init__(
+        self,
+        session: Session,
+        task: TrainTask,
+        plans: Plans,
+        inputs: Mapping[str, Tensor],
+        noise: ring.Prg,
+    ) -> None:
+        self._prg = noise
+        self.progress = session.progress
+        # Thousands of runs are one stage to whoever watches.
+        self._session = replace(session, progress=Progress())
+        self._task = task
+        self._plans = plans
+        self._inputs = inputs
+        self._labels = inputs.get(f"labels of {session.me}")
+        self._data: dict[str, Share] = {}
+        self._batches: dict[str, dict[str, Share]] = {}
+        self._shares: dict[str, Share] = {}
+        self._attempt = 0
+        self._order = ring.Prg(bytes(KEY_BYTES))  # drawn when the training begins
+        self.near_at = 0
+        self.saturated: tuple[int, int, int] | None = None
+        self.shown: list[tuple[int, float, float]] = []
+
+    @property
+    def is_computing(self) -> bool:
+        """Tell whether I hold shares."""
+        return self._session.me in self._task.roles.computing
+
+    def share(self) -> None:
+        """Bring the data in."""
+        plan, programs = self._plans.get("share"), self._plans.programs
+        if not self.is_computing:
+            serve(self._session, plan, inputs=self._inputs, is_agreed=True)
+            return
+        shares = compute(self._session, plan, programs.share, inputs=self._inputs, is_agreed=True)
+        self._data = _numbers(shares)
+
+    def begin(self, checkpoint: Checkpoint | None, folder: StateFolder | None = None) -> None:
+        """Start from the public initial weights, or from a checkpoint, with fresh shares.
+
+        The generator of the rows that are sampled lies in the folder: steps that are done again
+        have the rows that they had.
+        """
+        number = self._session.begin_run()  # of another training of this session: other masks
+        if not self.is_computing:
+            return
+        first, second = self._task.roles.computing
+        is_first = self._session.me == first
+        common = self._session.shared(second if is_first else first).fork(f"training {number}")
+        self._attempt = int(common.words((1,))) & _LARGEST_ATTEMPT
+        if self._task.is_sampled:
+            self._order = self._agreed_order(common.fork("order"), folder, checkpoint is None)
+        starts = {**self._task.model.initial, **initial_state(self._task)}
+        bounds = state_bounds(self._task)
+        for name, value in starts.items():
+            bound = bounds.get(name, self._task.weight_bound)
+            spec = Spec.of(shape=tuple(value.shape), frac_bits=self._task.frac_bits, bound=bound)
+            words = ring.encode(value.double(), frac_bits=self._task.frac_bits)
+            if not is_first:
+                words = torch.zeros_like(words)
+            if checkpoint is not None:
+                words = checkpoint.shares[name]
+            mask = common.words(spec.shape)
+            self._shares[name] = Share(words + mask if is_first else words - mask, spec)
+        if checkpoint is not None:
+            self.shown = list(checkpoint.shown)
+
+    def _agreed_order(self, common: ring.Prg, folder: StateFolder | None, is_new: bool) -> ring.Prg:
+        """Return the generator of rows that both have, or say that the other's is another."""
+        key = common.bytes(KEY_BYTES)
+        if folder is not None:
+            key = folder.keep_key(ORDER, key if is_new else None)
+        first, second = self._task.roles.computing
+        other = second if self._session.me == first else first
+        mine = ring.Prg(key).fork("check").words((4,))
+        self._session.send(other, "setup/order", mine, phase="setup")
+        if not torch.equal(self._session.recv(other, "setup/order", (4,)), mine):
+            raise DisagreementError(
+                other, "draws other rows for this training; start all parties with --fresh"
+            )
+        return ring.Prg(key)
+
+    def start(self, mine: Mapping[str, Tensor]) -> None:
+        """Train alone, if I have rows, and begin with what all owners' models make."""
+        plan, privacy, me = self._plans.get("start"), self._plans.privacy, self._session.me
+        assert privacy is not None  # noqa: S101 - of a private task
+        inputs = self._noise("choice", 0, privacy.choice)
+        if f"rows of {me}" in mine:
+            rows, labels = mine[f"rows of {me}"], mine[f"labels of {me}"]
+            inputs[start_name(me)] = train_alone(
+                self._task, privacy.steps, me, rows, labels, prg=self._prg
+            )
+        if not self.is_computing:
+            serve(self._session, plan, inputs=inputs, is_agreed=True)
+            return
+        program = partial(enter_starts, task=self._task, choice=privacy.choice)
+        kept = {**self._shares, **self._chosen(self._task.train_indices(), "")}
+        found = compute(self._session, plan, program, inputs=inputs, kept=kept, is_agreed=True)
+        self._shares |= _numbers(found)
+
+    def step(self, action: Action) -> None:
+        """Take one step."""
+        rate = self._task.rate_at(action.step)
+        plan, cache = self._plans.get("step", rate=rate), self._plans.cache
+        is_agreed = self._plans.was_agreed(plan)
+        privacy = self._plans.privacy
+        inputs: dict[str, Given] = {
+            **self._noise("step", action.step, None if privacy is None else privacy.steps),
+            **answers_of(self._task, self._session.me, self._labels, action.rows),
+        }
+        if not self.is_computing:
+            serve(self._session, plan, inputs=inputs, cache=cache, is_agreed=is_agreed)
+            return
+        program = partial(self._plans.programs.step, rate=rate)
+        rows = self._sampled(action) if self._task.is_sampled else self._kept(action.rows)
+        kept = {**rows, **self._dials(action.step)}
+        changed = compute(
+            self._session,
+            plan,
+            program,
+            inputs=inputs,
+            kept=kept,
+            cache=cache,
+            is_agreed=is_agreed,
+        )
+        self._shares = _numbers(changed)
+
+    def look(self, action: Action) -> bool:
+        """Open how it goes, and tell whether a weight has grown too large to go on."""
+        plan, privacy = self._plans.get("watch"), self._plans.privacy
+        noise = None if privacy is None else privacy.looks
+        inputs: dict[str, Given] = {
+            **self._noise("look", action.step, noise),
+            **answers_of(self._task, self._session.me, self._labels, action.rows),
+        }
+        if not self.is_computing:
+            opened = serve(self._session, plan, inputs=inputs, is_agreed=True)
+            if opened and self._session.me in self._task.show_to:
+                # Hidden states of my own rows come first, where there are such.
+                seen = [one for one in opened if one.numel() == 1]
+                loss, right = (None, *seen) if noise is not None else seen[:2]
+                self._note(action.step, loss, right, *seen[2:])
+            return False
+        loss, right, saturated, alarms = compute(
+            self._session,
+            plan,
+            self._plans.programs.watch,
+            inputs=inputs,
+            kept=self._kept(action.rows, kind="held-out "),
+            is_agreed=True,
+        )
+        self._note(action.step, loss, right, saturated)
+        is_near, is_beyond = (False, False) if alarms is None else map(bool, alarms.tolist())
+        if is_near and not is_beyond and not self.near_at:
+            self.near_at = action.step
+            self.progress.tell(
+                f"step {action.step}: weights near half of their bound of "
+                f"{self._task.weight_bound:g}, where the training stops; it can go on with a "
+                "larger model.bound",
+                action.step,
+                self._task.epochs * self._task.steps_per_epoch,
+            )
+        return is_beyond
+
+    def wait(self, step: int) -> None:
+        """Wait until everybody is here: nothing is opened that the other one has not kept."""
+        self._session.agree(f"step {step}", hashlib.sha256(b"kept").digest())
+
+    def score(self) -> Tensor | None:
+        """Open the scores of the rows kept for measuring to those who may have them."""
+        plan, programs = self._plans.get("score"), self._plans.programs
+        if not self.is_computing:
+            opened = serve(self._session, plan, inputs={}, is_agreed=True)
+            return opened[0] if opened else None
+        kept = self._kept(self._task.test_indices(), kind="held-out ")
+        (scores,) = compute(
+            self._session, plan, programs.score, inputs={}, kept=kept, is_agreed=True
+        )
+        return scores
+
+    def give(self) -> dict[str, Tensor]:
+        """Open the weights to those who may have them."""
+        plan, programs = self._plans.get("give"), self._plans.programs
+        names = list(self._task.model.initial)
+        if not self.is_computing:
+            opened = serve(self._session, plan, inputs={}, is_agreed=True)
+            return dict(zip(names, opened, strict=True)) if opened else {}
+        given = compute(
+            self._session, plan, programs.give, inputs={}, kept=self._shares, is_agreed=True
+        )
+        return {name: value for name, value in given.items() if value is not None}
+
+    def checkpoint(self, step: int) -> Checkpoint:
+        """Return what is needed to go on from here."""
+        shares = {name: share.words for name, share in self._shares.items()}
+        return Checkpoint(step=step, attempt=self._attempt, shares=shares, shown=tuple(self.shown))
+
+    def weight_shares(self) -> dict[str, Tensor]:
+        """Return my share of every weight; of one that is public, all of it or zero.
+
+        So the model can be served from shares. A public number beyond the bound is left out: then
+        whoever serves the shares misses it, and says so.
+        """
+        if not self.is_computing:
+            return {}
+        task, is_first = self._task, self._session.me == self._task.roles.first
+        found = {name: self._shares[name].words for name in task.model.initial}
+        for name, value in task.model.imported.public.items():
+            if float(value.abs().max()) <= task.weight_bound:
+                words = ring.encode(value, frac_bits=task.frac_bits)
+                found[name] = words if is_first else torch.zeros_like(words)
+        return found
+
+    def _kept(self, rows: np.ndarray, *, kind: str = "") -> dict[str, Share]:
+        """Return my shares of weights, memory and the rows of a batch."""
+        if self._task.privacy is None:
+            return {**self._shares, **self._chosen(rows, kind)}
+        if kind not in self._batches:  # every step has the same rows
+            self._batches[kind] = self._chosen(rows, kind)
+        return {**self._shares, **self._batches[kind]}
+
+    def _sampled(self, action: Action) -> dict[str, Share]:
+        """Draw the rows of a step with the other computing party, and fill it up with zeros."""
+        task, room = self._task, self._task.step_rows
+        prg = self._order.fork(f"rows of step {action.step}")
+        chosen = action.rows[draw_rows(prg, task.batch, task.train_rows)]
+        found = {
+            name: Share(
+                _filled(one.words, room),
+                replace(one.spec, shape=(room, *one.spec.shape[1:])),
+            )
+            for name, one in self._chosen(chosen, "").items()
+        }
+        counts = (torch.arange(room) < len(chosen)).long()[:, None]
+        found[KEPT] = Share(counts, Spec.of(shape=(room, 1), frac_bits=0, bound=1.0))
+        return {**self._shares, **found}
+
+    def _chosen(self, rows: np.ndarray, kind: str) -> dict[str, Share]:
+        chosen = torch.from_numpy(rows)
+        return {
+            kind + name: Share(
+                share.words.index_select(0, chosen),
+                replace(share.spec, shape=(len(rows), *share.spec.shape[1:])),
+            )
+            for name, share in self._data.items()
+        }
+
+    def _noise(self, what: str, step: int, plan: NoisePlan | None) -> dict[str, Tensor]:
+        """Draw my part of the noise of a run: every step and every look has words of its own."""
+        me = self._session.me
+        if plan is None or me not in plan.makers:
+            return {}
+        mine = self._prg.fork(f"{what} {step}")
+        found = {noise_name(me): draw_noise(plan, mine)}
+        if plan.step:
+            coins = draw_coins(plan.shape, mine.fork("coins"))
+            found[coins_name(me)] = coins.double() * 2.0**-plan.frac_bits
+        return found
+
+    def _dials(self, step: int) -> dict[str, Share]:
+        """Return the public numbers of a step, which each party computes for itself."""
+        optimiser, frac_bits = self._task.optimiser, self._task.frac_bits
+        bounds = optimiser.dial_bounds()
+        return {
+            name: Share(
+                torch.tensor(round(number * 2**frac_bits)),
+                Spec.of(shape=(), frac_bits=frac_bits, bound=bounds[name]),
+            )
+            for name, number in optimiser.dials(step).items()
+        }
+
+    def _note(
+        self,
+        step: int,
+        loss: Tensor | None,
+        right: Tensor | None,
+        saturated: Tensor | None = None,
+    ) -> None:
+        if right is not None:
+            seen = nan if loss is None else float(loss)
+            self.shown.append((step, seen, float(right) / self._task.answers))
+        if saturated is not None:
+            self.saturated = (step, round(float(saturated)), self._plans.programs.capped[0])
+
+
+def _filled(rows: Tensor, room: int) -> Tensor:
+    """Add rows of zeros."""
+    return torch.cat([rows, rows.new_zeros(room - len(rows), *rows.shape[1:])])
+
+
+def _numbers(shares: Mapping[str, AnyShare]) -> dict[str, Share]:
+    """Keep shares of numbers; a training has no others."""
+    return {name: share for name, share in shares.items() if isinstance(share, Share)}

@@ -1,0 +1,65 @@
+"""A small training between alice and bob, with carol as dealer or helper."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from harness import MEETING, PARTIES, ROLES
+from tacit.nn import make_model, parse_layers
+from tacit.party import run_threads
+from tacit.training import Holding, TrainTask, train
+
+ROWS = 160
+
+
+@pytest.fixture(scope="session")
+def digits():
+    found = load_digits()
+    order = np.random.default_rng(0).permutation(len(found.data))[:ROWS]
+    rows = torch.tensor(found.data[order] / 16)
+    return rows, torch.nn.functional.one_hot(torch.tensor(found.target[order]), 10).double()
+
+
+@pytest.fixture
+def make_task():
+    def make(*, layers=("dense 12", "relu", "dense 10"), inputs=(64,), cap=None, **changes):
+        model = make_model(parse_layers(layers, inputs, seed=1), inputs, cap=cap)
+        half = ROWS // 2
+        task = TrainTask(
+            name="t",
+            roles=ROLES,
+            protocol="permuted3",
+            model=model,
+            holdings=(
+                Holding(ROLES.first, half, inputs, True),
+                Holding(ROLES.second, ROWS - half, inputs, True),
+            ),
+            split="rows",
+            test_rows=32,
+            epochs=1,
+            batch=32,
+            watch_every=2,
+            rate=0.5,
+            show_to=(ROLES.first,),
+            give_to=(ROLES.second,),
+            cap=cap,
+        )
+        return replace(task, **changes)
+
+    return make
+
+
+@pytest.fixture
+def run_training():
+    def run(task, inputs, *, folders=None, patch=None):
+        def party(session):
+            rows, labels = inputs.get(session.me, (None, None))
+            folder = None if folders is None else folders[session.me]
+            return train(session, task, rows=rows, labels=labels, folder=folder)
+
+        return run_threads(dict.fromkeys(PARTIES, patch or party), MEETING)
+
+    return run
