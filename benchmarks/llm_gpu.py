@@ -37,7 +37,6 @@ from tacit import ring
 from tacit.crypto import load_identity, make_identity
 from tacit.llm import Architecture
 from tacit.llm.permuted import (
-    BRIEF,
     Ahead,
     Batch,
     Client,
@@ -46,6 +45,7 @@ from tacit.llm.permuted import (
     MaskedWeights,
     Network,
     OwnerVault,
+    Precision,
     offline_cost,
     pass_cost,
     serve_dealer,
@@ -62,6 +62,11 @@ NETWORKS = {
     "1 Gbps, 10 ms": Network(rtt_ms=10, mbit_per_s=1000),
     "100 Mbps, 20 ms": Network(rtt_ms=20, mbit_per_s=100),
 }
+BRIEF = Precision(
+    activation=11, weight=12, query=12, rotation=10, attention=11, span=13, reach=13, look=11
+)
+"""Few enough bits to merge a norm with the activation behind it, or for words of 6 bytes at most
+where it cannot be: fewer messages and bytes than at the fitted precision, more error."""
 PROMPT_ROWS = 60
 KEY = b"benchmark key 16"
 LIMITS = Limits(

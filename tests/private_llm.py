@@ -25,6 +25,10 @@ from tacit.party import Meeting, Session, run_threads
 from tacit.result import Cost, Leak
 from tacit.transport import Link, Patience
 
+BRIEF = Precision(
+    activation=11, weight=12, query=12, rotation=10, attention=11, span=13, reach=13, look=11
+)
+"""Few enough bits for a merged norm and activation, and for the lean form."""
 PARTIES = ("owner", "user", "dealer")
 PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=1, stall_s=200)
 MEETING = Meeting(parties=PARTIES, job_digest=b"l" * 32, patience=PATIENCE)

@@ -2,10 +2,8 @@
 
 import pytest
 
-from private_llm import FAMILIES, answering, plainly, speak, tiny, traffic
+from private_llm import BRIEF, FAMILIES, answering, plainly, speak, tiny, traffic
 from tacit.llm.permuted import (
-    BRIEF,
-    COMPACT,
     FORMS,
     Batch,
     Precision,
@@ -21,7 +19,7 @@ PROMPT = [1, 5, 7, 9, 3]
 LIMIT = 8
 PRECISIONS = {
     "default": Precision(),
-    "compact": COMPACT,
+    "forty bits": Precision(activation=13, weight=15, reach=12),
     "brief": BRIEF,
     "fitted": fit_reach(10, 10),
 }

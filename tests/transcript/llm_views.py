@@ -16,13 +16,12 @@ from unittest import mock
 import torch
 
 from harness import ZeroPrg
-from private_llm import answering, speak, tiny
+from private_llm import BRIEF, answering, speak, tiny
 from tacit import ring
-from tacit.llm.permuted import BRIEF, FORMS, fit_precision
+from tacit.llm.permuted import FORMS, fit_precision
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange
-from tacit.llm.permuted.half import Half
 from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.messages import pack, split, unpack
 from tacit.llm.permuted.prf_stream import PrfStream
@@ -128,7 +127,6 @@ def held_by_owner(shares):
     for thing, name in (
         (Exchange, "take"),
         (Incremental, "serve"),
-        (Half, "serve"),
         (Resent, "serve"),
         (Serving, "embed_prompt"),
         (Serving, "embed_choice"),
@@ -290,20 +288,18 @@ def _shown(exchange, rows, messages):
 
 KINDS = {
     Incremental: [["masked_kv"] * 3, ["scores"], ["masked"]],
-    Half: [["masked_kv"] * 3, ["scores", "masked"]],
     Resent: [["masked", "masked", "masked", "scores"]],
 }
 
 
 def _attention(kernel, layer, rows, messages):
-    words = kernel.words if isinstance(kernel, Incremental) else kernel.weighting.words
     for number, (items, kinds) in enumerate(
         zip(kernel.messages[::2], KINDS[type(kernel)], strict=True)
     ):
         parts = split(next(messages), items)
         for place, (kind, part, item) in enumerate(zip(kinds, parts, items, strict=True)):
             name = f"{layer}.attention {number}.{place}"
-            yield Sight(kind, name, part.reshape(-1), rows, item.nbytes, words.seen_bits)
+            yield Sight(kind, name, part.reshape(-1), rows, item.nbytes, kernel.words.seen_bits)
 
 
 def check_user(form, family="llama"):

@@ -4,7 +4,10 @@ import ast
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import tacit
+from tacit.plugins import PLUGINS
 
 PACKAGE = Path(tacit.__file__).parent
 LEAVES = {
@@ -15,6 +18,7 @@ LEAVES = {
     "failure",
     "files",
     "notebook",
+    "plugins",
     "result",
 }
 
@@ -118,6 +122,48 @@ def test_no_file_below_the_command_line_imports_late():
         if is_late and room(path) != "cli" and module.startswith("tacit")
     ]
     assert late == []
+
+
+def test_below_the_command_line_nothing_is_loaded_by_name_but_plug_ins():
+    named = [
+        f"{path.relative_to(PACKAGE)} loads {ast.unparse(node)}"
+        for path in FILES
+        if room(path) != "cli"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("import_module")
+        and "tacit" in ast.unparse(node)
+    ]
+    assert named == []
+    assert all(_exists(module) for module in PLUGINS.values())
+
+
+# Whoever imports a package reaches nothing of these rooms, unless it loads a plug-in.
+REACHES_NOT = {
+    "tacit.split": {"mpc", "inference", "training", "learners", "llm"},
+    "tacit.audit.membership": {"mpc", "inference", "training", "learners", "federated", "llm"},
+}
+
+
+@pytest.mark.parametrize("package", REACHES_NOT)
+def test_a_package_reaches_no_room_that_its_users_do_not_need(package):
+    rooms = {module.split(".")[1] for module in reached(package)}
+    assert rooms & REACHES_NOT[package] == set()
+
+
+def reached(package):
+    """List every module of ours that is imported with a package."""
+    found, todo = set(), [package]
+    while todo:
+        module = todo.pop()
+        parts = module.split(".")
+        parents = [".".join(parts[:count]) for count in range(2, len(parts) + 1)]
+        for name in (name for name in parents if name not in found):
+            found.add(name)
+            folder = PACKAGE.parent.joinpath(*name.split("."))
+            path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+            todo += [one for one, _ in imported(path) if one.startswith("tacit.")]
+    return found
 
 
 def test_every_room_is_in_the_table():

@@ -1,6 +1,6 @@
 """Watching a model's layers, so that a batch's gradients can be clipped record by record."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves
 
 from tacit.dp.mixing import refuse_mixing, scrambled
 from tacit.dp.terms import RULES, Term, bound_norms, find_terms, join_terms, least_factor
@@ -17,7 +17,8 @@ from tacit.errors import ConfigError
 ENOUGH = 64
 """Records that are checked, in the first batches; a model that sorts a pair may leave it alone.
 
-Later batches are checked as well, at every power of two: weights that were 0 are no longer.
+Later batches are checked as well, at every power of two, as weights that were 0 are no longer, and
+where something is computed that was not before: a loss that begins after a warm-up, another mode.
 """
 _TOLERANCE = 1e-3
 _HALF_TOLERANCE = 0.05  # where autocast rounds what autograd says to 8 bits
@@ -58,12 +59,13 @@ class Ghost:
 
     Guarantee: what one record adds to `clipped_sum` has a norm of at most `clip`, up to the
     rounding of sums in the model's precision, if the loss of a record depends on that record alone.
-    The first batches, 64 records in all, and those whose number is a power of two are checked for
-    that, every two records of a batch: what one of them does to what the model returns for others,
-    also with other weights in place of those that are trained, to their losses and to what comes
-    back to them, as far as gradients show it. They are checked for parameters that are used outside
-    of their layers, and for what a call keeps in frozen parameters or for the next call, too; every
-    batch is checked for buffers that the model has changed. What a record does to others
+    The first batches, 64 records in all, those whose number is a power of two, and those in whose
+    graph, modes or arguments something is new are checked for that, every two records of a batch:
+    what one of them does to what the model returns for others, also with other weights in place of
+    those that are trained, to their losses and to what comes back to them, as far as gradients show
+    it. They are checked for parameters that are used outside of their layers, and for what a call
+    keeps in frozen parameters or for the next call, too; every batch is checked for buffers that
+    the model has changed. What a record does to others
     outside of the model and without a gradient (statistics of the rows that go in, detached scores
     in a loss) is not seen.
     Cost: a backward pass without weights, and one product per layer; memory for what comes back to
@@ -81,6 +83,7 @@ class Ghost:
         self._shared: dict[nn.Module, set[int]] = {}  # arguments that have kept their length
         self._checked = 0
         self._batches = 0
+        self._known: set[Hashable] = set()  # what was computed in batches that were checked
         self._is_settled = False
         self._dtype = torch.float32
         for parameter in self.parameters.values():
@@ -105,7 +108,7 @@ class Ghost:
 
     @property
     def _is_due(self) -> bool:
-        """Tell whether the next batch is checked."""
+        """Tell whether the next batch is checked, whatever it computes."""
         is_power = (self._batches + 1) & self._batches == 0
         return not self._is_settled and (is_power or self._checked < ENOUGH)
 
@@ -135,7 +138,10 @@ class Ghost:
         """
         uses, self._uses = self._uses, []
         calls, self._calls = self._calls, []
-        needs_check, self._batches = self._is_due, self._batches + 1
+        nodes = [] if self._is_settled else _nodes(losses)
+        new = self._forms(nodes, calls) - self._known
+        needs_check = self._is_due or (bool(new) and not self._is_settled)
+        self._batches += 1
         self._check_buffers()
         if not uses:
             raise ConfigError("no trained layer of this model was called: are the losses a copy's?")
@@ -144,7 +150,7 @@ class Ghost:
             others = {n for n, length in call.lengths.items() if length != len(losses)}
             self._shared[call.module] = self._shared.get(call.module, set()) | others
         if needs_check:
-            _check_leaves(losses, set(self._names))
+            _check_leaves(nodes, set(self._names))
             # A call of the whole model has those of its parts in it.
             whole = [call for call in calls if call.module is self._model]
             self._check_calls(whole or calls, len(losses))
@@ -162,6 +168,7 @@ class Ghost:
                 _check_alone(losses, seen, tolerance)
                 if self._check_complete(terms, losses, tolerance):
                     self._checked += len(losses)
+                self._known |= new
             factors = least_factor(bound_norms(terms), clip).to(self._dtype)
             return {name: _total(found, factors) for name, found in terms.items()}
 
@@ -174,11 +181,27 @@ class Ghost:
             self._uses.append(_Use(layer, x, x._version, get_gradient_edge(output)))
 
     def _note(self, part: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if torch.is_grad_enabled() and self._is_due:
+        # Parts only where a batch is surely checked: what goes into them would be kept alive.
+        if torch.is_grad_enabled() and (part is self._model or self._is_due):
             device = next(iter(self.parameters.values())).device.type
             is_on = torch.is_autocast_enabled(device)
             half = torch.get_autocast_dtype(device) if is_on else None
             self._calls.append(_Call(part, inputs, named, half))
+
+    def _forms(self, nodes: list[Any], calls: list[_Call]) -> set[Hashable]:
+        """Say what is computed: pairs of steps that follow each other, modes, and kinds of calls.
+
+        Pairs and not the whole: layers that are dropped, or loops over times, bring nothing new.
+        """
+        found: set[Hashable] = {tuple(part.training for part in self._model.modules())}
+        found |= {
+            (_step(node), _step(before)) for node in nodes for before, _ in node.next_functions
+        }
+        for call in calls:
+            leaves, form = tree_flatten((call.args, call.named))
+            chosen = tuple(one if isinstance(one, bool | str) else None for one in leaves)
+            found.add((call.module, str(form), chosen))
+        return found
 
     def _check_calls(self, calls: list[_Call], records: int) -> None:
         """Refuse a model that mixes records, with weights as they are and with others at first."""
@@ -297,15 +320,26 @@ def _check_uses(uses: list[_Use], records: int) -> None:
             )
 
 
-def _check_leaves(losses: Tensor, known: set[int]) -> None:
-    """Refuse losses of more than this model: what comes before it may mix records, unseen."""
+def _nodes(losses: Tensor) -> list[Any]:
+    """List the steps of autograd that losses come from."""
     ahead: list[Any] = [losses.grad_fn]
-    seen: set[Any] = set()
+    seen: dict[Any, None] = {}
     while ahead:
         node = ahead.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+        if node is not None and node not in seen:
+            seen[node] = None
+            ahead += [before for before, _ in node.next_functions]
+    return list(seen)
+
+
+def _step(node: Any) -> Hashable:
+    """Say what a step does, and over which dimensions: a mean over a row is none over a batch."""
+    return None if node is None else (node.name(), getattr(node, "_saved_dim", None))
+
+
+def _check_leaves(nodes: list[Any], known: set[int]) -> None:
+    """Refuse losses of more than this model: what comes before it may mix records, unseen."""
+    for node in nodes:
         leaf = getattr(node, "variable", None)
         if isinstance(leaf, nn.Parameter) and id(leaf) not in known:
             raise ConfigError(
@@ -314,7 +348,6 @@ def _check_leaves(losses: Tensor, known: set[int]) -> None:
                 "BatchNorm before a head, say); hand over the whole model, and freeze there what "
                 "is not to be trained"
             )
-        ahead += [before for before, _ in node.next_functions]
 
 
 def _check_alone(losses: Tensor, seen: list[tuple[_Use, Tensor]], tolerance: float) -> None:

@@ -155,7 +155,7 @@ class PrivateLoader:
         if isinstance(at_once, int) and at_once < 1:
             raise ConfigError(f"at_once must be at least 1, got {at_once}")
         self.prg = prg
-        self.rate = rate
+        self.rate = self.drawn_at = rate
         self.records = len(loader.dataset)  # type: ignore[arg-type]
         self.divisor = rate * self.records if divisor is None else divisor
         self.steps_left = steps
@@ -186,6 +186,7 @@ class PrivateLoader:
             )
         self.on_begin()
         this = self._pass = object()
+        self.drawn_at = self.rate  # a loop may change it for later passes
         count = min(len(self), self.steps_left)
         schedule = [self._parts() for _ in range(count)]
         parts = iter(self._collated([part for batch in schedule for part in batch]))
@@ -415,7 +416,7 @@ class Private(Shown):
             prg=self.loader.prg,
         )
         # Written down before anybody can see the model that comes out.
-        self.ledger.record(Poisson(event=event, rate=self.loader.rate, is_hidden=True))
+        self.ledger.record(Poisson(event=event, rate=self.loader.drawn_at, is_hidden=True))
         self.loader.steps_left -= 1
         mean = noisy.div_(self.loader.divisor)
         pieces = torch.split(mean, [p.numel() for p in parameters.values()])

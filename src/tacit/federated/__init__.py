@@ -5,7 +5,6 @@
 `client_mod` are the two lines that change in an app on Flower, which they need.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tacit.federated.adaptive import attribute_scale
@@ -46,6 +45,7 @@ from tacit.federated.spec import (
     PrivacySpec,
 )
 from tacit.federated.training import Learner, flatten
+from tacit.plugins import load
 
 if TYPE_CHECKING:
     from tacit.federated.flower import PrivateStrategy, client_mod
@@ -107,4 +107,4 @@ def __getattr__(name: str) -> object:
     """Load what needs Flower when it is first used."""
     if name not in ("PrivateStrategy", "client_mod"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("tacit.federated.flower"), name)
+    return getattr(load("federated.flower"), name)

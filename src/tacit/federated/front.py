@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any, Literal, TypedDict, Unpack, final
 
 import numpy as np
@@ -39,6 +38,7 @@ from tacit.federated.summary import claims_of, describe, measures_of, notes_of
 from tacit.federated.training import Learner
 from tacit.notebook import Rows as Lines
 from tacit.notebook import Shown
+from tacit.plugins import load
 from tacit.result import Claim, Metric
 from tacit.ring import Prg, check_device
 
@@ -345,4 +345,4 @@ def _apps() -> Any:
     # they are loaded, which is here.
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    return import_module("tacit.federated.apps")
+    return load("federated.apps")

@@ -1,17 +1,18 @@
 """A step with differential privacy: clipped per record, summed, and noise that nobody knows."""
 
 from collections.abc import Mapping
-from importlib import import_module
 from math import prod
 from typing import TypeVar
 
 import torch
 
+from tacit.dp import mixing
 from tacit.errors import InputError
 from tacit.mpc import find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps
 from tacit.nn.records import RecordOps, Use
 from tacit.nn.tape import Node, pull_back
+from tacit.training.accounting import plan_privacy
 from tacit.training.clipping import clip_factors, scale_records, source, square_norm
 from tacit.training.losses import error_of
 from tacit.training.privacy import Measures, PrivacyPlan
@@ -97,11 +98,7 @@ def plan_noise(task: TrainTask) -> PrivacyPlan | None:
         rate=rate_of(task.batch, task.train_rows) if task.is_sampled else 1.0,
         overflow=OVERFLOW if task.is_sampled else 0.0,
     )
-    # Accountants are heavy, and loaded where there is something to account.
-    found: PrivacyPlan = import_module("tacit.training.accounting").plan_privacy(
-        task.privacy, facts
-    )
-    return found
+    return plan_privacy(task.privacy, facts)
 
 
 def record_gradients(
@@ -151,7 +148,6 @@ def _roundings(task: TrainTask) -> tuple[tuple[float, int], ...]:
 
 def _refuse_meeting(task: TrainTask) -> None:
     """Refuse a model in which rows of a batch meet: no bound per record would mean anything."""
-    mixing = import_module("tacit.dp.mixing")  # accountants come with it
     ops, weights = PlainStepOps(), mixing.scrambled(task.model.initial)
     shape = _TRIED, *task.model.inputs
     rows = (torch.arange(prod(shape)).double().square().sin() > 0).double().reshape(shape)

@@ -98,9 +98,9 @@ def test_a_single_text_that_is_too_long_is_refused(run, model):
         (("--as", "user"), "--as and --job belong together"),
         (("--plain", "--as", "user", "--job", "x.toml"), "--plain needs no other party"),
         (("--plain", "--protocol", "sealed"), "--plain needs no other party"),
-        (("--plain", "--precision", "brief"), "--plain needs no other party"),
+        (("--plain", "--precision", "wide"), "--plain needs no other party"),
         (
-            ("--as", "user", "--job", "x.toml", "--precision", "brief"),
+            ("--as", "user", "--job", "x.toml", "--precision", "wide"),
             "--precision is for the owner to choose: leave it out as user",
         ),
         (("--reveal", "scores"), "give --protocol sealed too"),
@@ -111,6 +111,7 @@ def test_a_single_text_that_is_too_long_is_refused(run, model):
         (("--repetition-penalty", "2"), "all parties start with --counts"),
         (("--protocol", "sealed", "--top-k", "5"), "--reveal scores"),
         (("--naming", "bfv"), "No such option"),
+        (("--precision", "brief"), "'brief' is not one of 'fitted', 'wide'"),
         (("--protocol", "floating"), "'floating' is not one of 'permuted', 'sealed'"),
     ],
 )

@@ -185,6 +185,17 @@ def test_mixing_without_a_gradient_is_not_seen_as_the_docs_say(losses):
     assert (sums[0] - sums[1]).norm() > 2 * 0.1  # one record moved more than itself
 
 
+def test_losses_that_are_divided_by_how_many_there_are_are_not_seen_as_the_docs_say():
+    model, clip = nn.Linear(4, 1), 5**0.5 / 9
+    ghost = Ghost(model)
+    x = torch.ones(10, 4)
+    x[9] *= -100
+    sums = [
+        flat(ghost.clipped_sum(model(rows)[:, 0] / len(rows), clip), ghost) for rows in (x, x[:9])
+    ]
+    assert (sums[0] - sums[1])[:4].norm() > 1.6 * clip  # of the weights alone
+
+
 def test_recomputed_layers_are_counted_once():
     torch.manual_seed(0)
     layers = nn.ModuleList([nn.Linear(4, 8), nn.Linear(8, 2)])
@@ -275,6 +286,16 @@ def test_a_clip_that_is_lowered_between_parts_does_not_lower_the_noise():
         private.clip *= 0.5
     (entry,) = private.ledger.entries
     assert entry.event.event.sigma == private.multiplier * 1.0
+
+
+def test_a_rate_that_is_changed_within_a_pass_is_not_that_of_its_batches():
+    """Once the ledger had the rate of now: ε of 0 for batches that were drawn at another."""
+    model = nn.Linear(4, 2)
+    private, _ = private_of(model)
+    for x, y in private.loader:
+        private.loader.rate = 1e-4
+        private.step(losses_of(model, x, y))
+    assert {entry.event.rate for entry in private.ledger.entries} == {0.25}
 
 
 def test_weights_that_change_between_parts_are_noticed():

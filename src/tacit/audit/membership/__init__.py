@@ -8,10 +8,10 @@ from tacit.audit.membership.audit import (
 )
 from tacit.audit.membership.exposure import most_exposed
 from tacit.audit.membership.frontier import sweep
-from tacit.audit.membership.participant import Push, play_rounds
 from tacit.audit.membership.plays import Plan, Scene
 from tacit.audit.membership.threats import ATTACKS, SETTINGS, Setting
 from tacit.audit.membership.views import (
+    Push,
     SeenGradients,
     SeenLabels,
     SeenRounds,
@@ -40,7 +40,6 @@ __all__ = [
     "audit_scene",
     "join_records",
     "most_exposed",
-    "play_rounds",
     "see_gradients",
     "see_labels",
     "see_scores",

@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.audit.membership.participant import Push, play_rounds
 from tacit.audit.membership.threats import ATTACKS, SETTINGS
-from tacit.audit.membership.views import see_gradients, see_labels, see_scores, see_shadows
+from tacit.audit.membership.views import Push, see_gradients, see_labels, see_scores, see_shadows
 from tacit.audit.shadows import Fleet, toss, train_shadows
 from tacit.audit.target import Classifier, TorchClassifier, Trainer, builder_of, fresh
 from tacit.audit.views import seeded
 from tacit.errors import ConfigError
+from tacit.plugins import load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ def _play_participant(scene: Scene) -> Played:
     build = builder_of(scene.trainer)
     if build is None:
         raise ConfigError("a malicious participant needs a trainer of torch modules")
-    seen = play_rounds(
+    seen = load("audit.rounds").play_rounds(
         fresh(build, scene.plan.seed),
         scene.x,
         scene.y,

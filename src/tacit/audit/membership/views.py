@@ -68,6 +68,33 @@ class SeenGradients:
     known_members: Tensor
 
 
+@dataclass(frozen=True, kw_only=True)
+class Push:
+    """How the participant attacks.
+
+    Attributes:
+        clients: honest ones, who share the members among themselves.
+        warm_rounds: rounds before the attack begins.
+        rounds: rounds of attack; each is a push and the others' answer.
+        length: of a push, as a share of the weights' norm.
+        steps: of an honest client in a round.
+        batch: rows of each step.
+        rate: of its learning.
+    """
+
+    clients: int = 4
+    warm_rounds: int = 10
+    rounds: int = 10
+    length: float = 0.1
+    steps: int = 10
+    batch: int = 16
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.clients < 1 or self.rounds < 1 or self.warm_rounds < 1 or not self.length > 0:
+            raise ConfigError(f"clients, rounds and length must be positive, got {self}")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SeenRounds:
     """A participant of federated training who pushes the model away from records.

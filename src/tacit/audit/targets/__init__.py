@@ -3,6 +3,7 @@
 from tacit.audit.targets.audit import Tested, audit_target
 from tacit.audit.targets.federated import FederatedTrainer, federated_target, rebuild_rows
 from tacit.audit.targets.pictures import show_classes
+from tacit.audit.targets.rounds import play_rounds
 from tacit.audit.targets.sides import (
     check_alike,
     check_apart,
@@ -41,6 +42,7 @@ __all__ = [
     "halve_rows",
     "no_claim",
     "picture_of",
+    "play_rounds",
     "rebuild_rows",
     "show_classes",
     "split_target",

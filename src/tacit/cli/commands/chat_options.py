@@ -116,11 +116,10 @@ PROTOCOL = (
     ),
     click.option(
         "--precision",
-        type=click.Choice(["fitted", "wide", "compact", "brief"]),
+        type=click.Choice(["fitted", "wide"]),
         help="With --protocol permuted, for the owner to choose (the others are told). fitted: as "
         "fine as the model's values leave room for. wide: room for values up to 30,000, whatever "
-        "was measured. compact, brief: fewer bytes and messages, more error.  [default: that of "
-        "the job file, or fitted]",
+        "was measured.  [default: that of the job file, or fitted]",
     ),
     click.option(
         "--device",

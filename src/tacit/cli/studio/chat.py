@@ -19,7 +19,7 @@ _PROTOCOLS: dict[ProtocolName, str] = {
     "sealed": "Slow; nothing is shown but the answer.",
     "permuted": "Fast; for models whose weights the user may have: one who cheats computes them.",
 }
-_PRECISIONS: tuple[PrecisionName, ...] = ("fitted", "wide", "compact", "brief")
+_PRECISIONS: tuple[PrecisionName, ...] = ("fitted", "wide")
 
 
 async def chat(request: Request) -> Response:

@@ -115,7 +115,7 @@ def train_dp_sgd(
 
     Raises:
         ConfigError: the extra is missing, or the model mixes records (a normalisation over the
-            batch, say).
+            batch, say), or gives its layers other rows than records.
         DataError: there are no rows, or not as many labels and owners as rows; or the weights, as
             anyone may see them, are no longer finite.
     """
@@ -226,8 +226,14 @@ def _gradients(
         rows = rows.detach().requires_grad_(rows.is_floating_point())
         loss = nn.functional.cross_entropy(wrapped(rows), targets, reduction="sum")
         torch.autograd.backward(loss)
-        # Any: grad_sample is planted on the parameters by Opacus.
-        found = torch.cat([_sample(p).flatten(1) for p in parameters], dim=1).double()
+        samples = [_sample(p) for p in parameters]
+        if strange := {len(one) for one in samples} - {len(rows)}:
+            raise ConfigError(
+                f"a layer of the model takes {min(strange)} rows for {len(rows)} records (times, "
+                "places or parts of one record folded into the first dimension?): each would be "
+                "clipped for itself; keep records first, layers take any dimensions behind them"
+            )
+        found = torch.cat([one.flatten(1) for one in samples], dim=1).double()
         yield torch.where(found.isfinite().all(dim=1, keepdim=True), found, 0.0)
 
 
@@ -272,7 +278,7 @@ def _by_owner(found: Iterator[Tensor], whose: Tensor) -> Iterator[Tensor]:
         yield rest[None]
 
 
-def _sample(parameter: Any) -> Tensor:
+def _sample(parameter: Any) -> Tensor:  # Any: grad_sample is planted on parameters by Opacus
     gradients: Tensor = parameter.grad_sample
     return gradients.detach()
 

@@ -16,7 +16,7 @@ from tacit.transport import Patience, Peer, parse_address
 Role = Literal["owner", "user", "dealer"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
-PrecisionName = Literal["fitted", "wide", "compact", "brief"]
+PrecisionName = Literal["fitted", "wide"]
 """How fine the numbers of a permuted chat are; the owner chooses, and tells the others."""
 
 ProtocolName = Literal["permuted", "sealed"]

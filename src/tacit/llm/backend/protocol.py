@@ -9,7 +9,7 @@ from tacit.llm.backend.chat_file import PrecisionName, ProtocolName, Role
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import DEALER_BYTES, OWNER_BYTES, USER_BYTES, Checkpoint
-from tacit.llm.permuted import BRIEF, COMPACT, Precision, claims
+from tacit.llm.permuted import Precision, claims
 from tacit.llm.sealed import Reveal, check_wish, sealed_claims
 from tacit.party import Session
 from tacit.result import Claim
@@ -18,8 +18,6 @@ from tacit.ring import check_device
 _PRECISIONS: dict[PrecisionName, Precision | None] = {
     "fitted": None,  # to the owner's model, when it is read
     "wide": Precision(),
-    "compact": COMPACT,
-    "brief": BRIEF,
 }
 
 

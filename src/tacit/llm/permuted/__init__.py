@@ -36,13 +36,11 @@ from tacit.llm.permuted.forecast import (
     pass_cost,
 )
 from tacit.llm.permuted.owner import serve_owner
-from tacit.llm.permuted.precision import BRIEF, COMPACT, Precision
+from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import DealerMasks, MaskedWeights, OwnerVault, open_vault
 
 __all__ = [
-    "BRIEF",
-    "COMPACT",
     "FORMS",
     "Account",
     "Adjust",

@@ -1,7 +1,7 @@
 """What a user orders: material for a prompt, or for a block of tokens to come."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -9,10 +9,10 @@ from torch import Tensor
 from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
 
-Form = Literal["incremental", "half", "resent"]
-"""How attention of one new token is computed; see `tacit.llm.permuted.attention`."""
+Form = Literal["incremental", "resent"]
+"""How attention of one new token is computed: `Incremental` or `Resent`."""
 
-FORMS: tuple[Form, ...] = ("incremental", "half", "resent")
+FORMS: tuple[Form, ...] = get_args(Form)
 MAX_ROWS = 1 << 16
 
 

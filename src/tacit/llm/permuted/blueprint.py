@@ -12,7 +12,6 @@ from tacit.llm.model.rotary import rotate, turns
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.exchange import Answer, Exchange, Reveal
 from tacit.llm.permuted.geometry import Heads, heads_of, rows_of
-from tacit.llm.permuted.half import Half
 from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.messages import WORD_BYTES
 from tacit.llm.permuted.precision import (
@@ -21,9 +20,9 @@ from tacit.llm.permuted.precision import (
     Precision,
     Words,
 )
-from tacit.llm.permuted.resent import Resent, Weighting
+from tacit.llm.permuted.resent import Resent
 
-Attention = Incremental | Half | Resent
+Attention = Incremental | Resent
 
 
 @dataclass(frozen=True)
@@ -343,16 +342,13 @@ class Blueprint:
 
     def attention(self, layer: int, batch: Batch, run: int) -> Attention:
         """Return the attention of one layer in one run of a batch."""
-        a, label, window = self.architecture, f"{layer}.{run}.attention", 0
+        a, label = self.architecture, f"{layer}.{run}.attention"
         window = a.window_of(layer)
         past, rows = (batch.past, batch.rows) if batch.is_prompt else (batch.past + run, 1)
-        fresh = past + rows - batch.masked_before(run)
-        seen = min(past + rows, window or past + rows)
-        weighting = Weighting(label, self.heads, seen, self.words)
         if batch.form == "resent":
-            return Resent(weighting)
-        if batch.form == "half":
-            return Half(weighting, fresh)
+            seen = min(past + rows, window or past + rows)
+            return Resent(label, self.heads, seen, self.words)
+        fresh = past + rows - batch.masked_before(run)
         layout = rows_of(a, past, rows, batch.prompt, window, self.device)
         return Incremental(label, self.heads, layout, fresh, self.words)
 

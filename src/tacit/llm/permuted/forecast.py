@@ -62,8 +62,7 @@ class PassCost:
 
 def layer_messages(plan: Blueprint, form: Form | None) -> int:
     """Return the online messages of one layer."""
-    attention = {"resent": 2, "half": 4, "incremental": 6, None: 6}[form]
-    return 2 * len(exchanges(plan, 0)) + attention
+    return 2 * len(exchanges(plan, 0)) + (2 if form == "resent" else 6)
 
 
 def pass_cost(plan: Blueprint, batch: Batch, run: int = 0, *, named: bool = True) -> PassCost:
@@ -207,7 +206,7 @@ def _scores(plan: Blueprint, window: int, batch: Batch, run: int) -> int:
     kernel = plan.attention(layer, batch, run)
     if isinstance(kernel, Incremental):
         return kernel.layout.count
-    return a.heads * kernel.weighting.n
+    return a.heads * kernel.n
 
 
 def _counted(seats: Seats, elements: int) -> tuple[Leak, ...]:

@@ -1,8 +1,10 @@
 """Attention where only new rows travel: three round trips, for one row or for a whole prompt.
 
-The user keeps keys and values masked by the owner, K + s, so that a row is sent once. Scores
-come out as shares in their own order, and are permuted on their way to the user, each row by
-itself: with a causal mask, a common permutation would betray the position of every key.
+The document's algorithm 6.2, for the scores and for the product with the values: one factor grows
+by a row per token, and what masks it is opened once, row by row. The user keeps keys and values
+masked by the owner, K + s, so that a row is sent once. Between both products is algorithm 6.4:
+scores come out as shares in their own order, and are permuted on their way to the user, each row
+by itself. With a causal mask, a common permutation would betray the position of every key.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,6 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.llm.permuted.geometry import Heads, Rowwise, Talk
-from tacit.llm.permuted.masked_qkv import MaskedQkv
 from tacit.llm.permuted.messages import Item, encode, wrap
 from tacit.llm.permuted.precision import Words
 from tacit.llm.permuted.prf_stream import PrfStream
@@ -40,13 +41,12 @@ class Incremental:
         return self.layout.visible.shape[0]
 
     @property
-    def masked_qkv(self) -> MaskedQkv:
-        """Return the first message."""
-        return MaskedQkv(self.label, self.heads, self.rows, self.fresh, self.words)
-
-    @property
     def _query(self) -> tuple[int, ...]:
         return (self.rows, self.heads.count, self.heads.dim)
+
+    @property
+    def _fresh(self) -> tuple[int, ...]:
+        return (self.fresh, self.heads.groups, self.heads.dim)
 
     @property
     def dealt(self) -> list[Item]:
@@ -56,10 +56,13 @@ class Incremental:
 
     @property
     def messages(self) -> list[list[Item]]:
-        """List every online message, the owner's first, then in turn."""
-        seen, weights = self._scores
-        out = Item(self._query, self.words.value_bytes)
-        return [self.masked_qkv.items, [seen], [seen], [weights], [weights], [out]]
+        """List every online message, the owner's first, then in turn.
+
+        The first has the new queries, and the keys and values that the user has not got yet.
+        """
+        (seen, weights), keys, values = self._scores, self.words.key_bytes, self.words.value_bytes
+        first = [Item(self._query, keys), Item(self._fresh, keys), Item(self._fresh, values)]
+        return [first, [seen], [seen], [weights], [weights], [Item(self._query, values)]]
 
     @property
     def _scores(self) -> tuple[Item, Item]:
@@ -69,7 +72,10 @@ class Incremental:
 
     def kv_masks(self, owner: PrfStream) -> tuple[Tensor, Tensor]:
         """Draw the owner's masks of the rows that are sent now: keys, values."""
-        return self.masked_qkv.draw(owner)
+        return (
+            owner.words(f"{self.label}.masked.k", *self._fresh),
+            owner.words(f"{self.label}.masked.v", *self._fresh),
+        )
 
     def deal(
         self,
@@ -92,9 +98,9 @@ class Incremental:
             out: the user's masks of the result.
         """
         permutation = self.layout.shuffled(owner, self.label)
-        _, s_a = self.owner_masks(owner)
+        s_q, s_a = self.owner_masks(owner)
         r_a = self.weights_mask(user)
-        crossed = self.masked_qkv.crossed(owner, query=query, cached=cached, masked_kv=masked_kv)
+        crossed = self.heads.scores(s_q, cached[0]) + self.heads.scores(query, masked_kv[0])
         alpha = self.layout.dense(user.words(f"{self.label}.score_shares", self.layout.count))
         delta = (alpha - (crossed >> self.words.drop)).view(-1)[permutation]
         delta -= user.words(f"{self.label}.reveal_mask", self.layout.count)
@@ -126,11 +132,12 @@ class Incremental:
         masked_kv: int,
     ) -> Tensor:
         """Compute as the owner, from its shares; returns its share of the result."""
-        _, sent, shown, weighed, reveal_correction, last = self.messages
+        first, sent, shown, weighed, reveal_correction, last = self.messages
         delta, g, rest = dealt
         permutation = self.layout.shuffled(owner, self.label)
-        (_, s_a), (keys, values) = self.owner_masks(owner), cached
-        self.masked_qkv.send(talk, owner, query=query, cached=cached, masked_kv=masked_kv)
+        (s_q, s_a), (s_k, s_v) = self.owner_masks(owner), self.kv_masks(owner)
+        keys, values = cached
+        talk.send(first, query + s_q, keys[masked_kv:] + s_k, values[masked_kv:] + s_v)
         own = self.heads.scores(query, keys).bitwise_right_shift_(self.words.drop)
         (half,) = talk.recv(sent)
         talk.send(shown, (own + self.layout.dense(half)).view(-1)[permutation] + delta)
@@ -189,8 +196,8 @@ class Incremental:
 
     def owner_masks(self, owner: PrfStream) -> tuple[Tensor, Tensor]:
         """Draw the owner's masks of the new queries and of the weights."""
-        s_a = self.layout.dense(owner.words(f"{self.label}.blind.a", self.layout.count))
-        return self.masked_qkv.blind(owner), s_a
+        s_q = owner.words(f"{self.label}.blind.q", *self._query)
+        return s_q, self.layout.dense(owner.words(f"{self.label}.blind.a", self.layout.count))
 
     def weights_mask(self, user: PrfStream) -> Tensor:
         """Draw the user's share of the weights."""

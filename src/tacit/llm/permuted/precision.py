@@ -199,13 +199,3 @@ class Words:
     def seen_bits(self) -> int:
         """Return the fraction bits of the scores that the user sees."""
         return self.score_bits - self.drop
-
-
-COMPACT = Precision(activation=13, weight=15, reach=12)
-"""40-bit words in front of activations, and weights that fit two bytes below 1 in magnitude."""
-
-BRIEF = Precision(
-    activation=11, weight=12, query=12, rotation=10, attention=11, span=13, reach=13, look=11
-)
-"""Few enough bits to merge a norm with the activation behind it, or for words of 6 bytes at most
-where it cannot be: fewer messages and bytes, more error."""

@@ -148,6 +148,28 @@ def test_a_mean_of_rows_that_is_kept_beside_the_weights_is_refused(place):
         train_dp_sgd(Centred(place), *problem(60), settings, prg=prg())
 
 
+class Folded(nn.Module):
+    """Takes the times of a record for records of their own, and adds up what it finds."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+
+    def forward(self, x):
+        return self.layers(x.flatten(0, 1)).unflatten(0, x.shape[:2]).sum(1)
+
+
+@pytest.mark.parametrize("model", [Folded(), nn.Sequential(Folded(), nn.Linear(2, 2))])
+def test_parts_of_a_record_are_not_clipped_for_themselves(model):
+    """Once a record of 20 times moved the sum by up to 20 clips."""
+    x, labels = torch.randn(50, 20, 4), torch.randint(0, 2, (50,))
+    before = [parameter.clone() for parameter in model.parameters()]
+    settings = DpSgd(steps=2, rate=0.2, clip=0.01, multiplier=1.0)
+    with pytest.raises(ConfigError, match="320 rows for 16 records"):
+        train_dp_sgd(model, x, labels, settings, prg=prg())
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
 class Scaled(torch.autograd.Function):
     """Brings what comes back to length 1 over the batch, which no answer shows."""
 

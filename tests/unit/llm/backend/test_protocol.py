@@ -14,7 +14,7 @@ from tacit.llm.backend.connected import enter_by, waiting
 from tacit.llm.backend.programs import dealer_program, owner_program
 from tacit.llm.backend.protocol import choose_protocol
 from tacit.llm.backend.quota import TokenQuota
-from tacit.llm.permuted import BRIEF, Account, Precision, open_vault
+from tacit.llm.permuted import Account, Precision, open_vault
 from tacit.llm.sealed import SealedMemory, open_sealed_vault
 from tacit.party import run_threads
 
@@ -165,18 +165,18 @@ def test_options_survive_the_way_to_a_child():
 
 def test_the_owner_chooses_the_precision_by_option_or_else_by_its_files():
     assert ChatProtocol().bits(["fitted"]) is None
-    assert ChatProtocol().bits(["brief", "brief"]) == BRIEF
-    assert ChatProtocol(precision="wide").bits(["fitted", "brief"]) == Precision()
-    with pytest.raises(ConfigError, match=r"must be the same in all files .* brief, fitted"):
-        ChatProtocol().bits(["fitted", "brief"])
+    assert ChatProtocol().bits(["wide", "wide"]) == Precision()
+    assert ChatProtocol(precision="wide").bits(["fitted", "wide"]) == Precision()
+    with pytest.raises(ConfigError, match=r"must be the same in all files .* fitted, wide"):
+        ChatProtocol().bits(["fitted", "wide"])
 
 
 def test_only_the_owner_is_given_a_precision():
-    chosen = ChatProtocol(precision="brief")
-    assert chosen.arguments("owner")[-2:] == ["--precision", "brief"]
+    chosen = ChatProtocol(precision="wide")
+    assert chosen.arguments("owner")[-2:] == ["--precision", "wide"]
     assert "--precision" not in chosen.arguments("dealer")
     with pytest.raises(ConfigError, match="--precision belongs to --protocol permuted"):
-        ChatProtocol(name="sealed", precision="brief")
+        ChatProtocol(name="sealed", precision="wide")
 
 
 def test_settings_of_another_protocol_are_refused():

@@ -104,7 +104,7 @@ def test_forms_may_change_from_block_to_block():
     def talk(client):
         conversation = Conversation(client)
         tokens = []
-        for form in ("resent", "half", "resent", "incremental", "half"):
+        for form in ("resent", "incremental", "resent", "resent", "incremental"):
             client.form = form
             ids = PROMPT if not tokens else tokens[-1:]
             conversation.rewind(len(PROMPT) + len(tokens) - 1 if tokens else 0)

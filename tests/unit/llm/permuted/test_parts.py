@@ -9,11 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from private_llm import FAMILIES, MEETING, answering, plainly, speak, tiny
+from private_llm import BRIEF, FAMILIES, MEETING, answering, plainly, speak, tiny
 from tacit.errors import ConfigError, DisagreementError, FrameError
 from tacit.llm.permuted import (
-    BRIEF,
-    COMPACT,
     FORMS,
     Batch,
     Client,
@@ -141,8 +139,8 @@ def test_bits_that_do_not_fit_are_refused(bits, message):
         Precision(**bits)
 
 
-def test_activations_are_fed_with_forty_bits_at_the_smaller_precisions():
-    assert (COMPACT.narrow_bytes, BRIEF.narrow_bytes) == (5, 5)
+def test_activations_are_fed_with_forty_bits_at_a_smaller_precision():
+    assert (BRIEF.narrow_bytes, Precision().narrow_bytes) == (5, 6)
 
 
 def test_only_norms_without_a_bias_are_merged():
@@ -182,7 +180,7 @@ def test_the_default_precision_has_room_for_streams_of_tens_of_thousands():
 
 
 def test_an_order_survives_its_journey():
-    batch = Batch(number=3, past=4, rows=5, prompt=1, masked_kv=2, form="half")
+    batch = Batch(number=3, past=4, rows=5, prompt=1, masked_kv=2, form="resent")
     assert (
         read_batch(batch.words(), sender="user", architecture=tiny("llama").architecture) == batch
     )
@@ -192,7 +190,7 @@ def test_an_order_survives_its_journey():
     "change", [{"rows": 0}, {"past": 60, "rows": 5}, {"masked_kv": 9}, {"past": -1}, {"scored": 7}]
 )
 def test_an_order_that_the_model_cannot_do_is_refused(change):
-    fields = {"number": 0, "past": 4, "rows": 5, "prompt": 0, "masked_kv": 2, "form": "half"}
+    fields = {"number": 0, "past": 4, "rows": 5, "prompt": 0, "masked_kv": 2, "form": "resent"}
     batch = Batch(**(fields | change))
     with pytest.raises(FrameError, match="cannot do"):
         read_batch(batch.words(), sender="user", architecture=tiny("llama").architecture)
@@ -298,7 +296,7 @@ def test_the_ledger_names_what_permutation_shows_and_counts_it(form):
 
 def test_the_ledger_says_what_norms_of_heads_and_behind_attention_show():
     plan = Blueprint(tiny("gemma3").architecture, Precision())
-    batch = Batch(number=1, past=9, rows=1, prompt=0, masked_kv=9, form="half")
+    batch = Batch(number=1, past=9, rows=1, prompt=0, masked_kv=9, form="resent")
     first, second, third, *_ = leaks(plan, batch, 0, Seats())
     assert first.what.startswith("inputs of all norms")
     assert first.elements == 2 * 4 * 16 + 16

@@ -7,7 +7,7 @@ from tacit.llm.permuted.owner import Turns
 from tacit.llm.permuted.seats import NAME, RUN, STEP
 
 PROMPT = Batch(number=0, past=0, rows=3, prompt=0, masked_kv=0, form=None)
-BLOCK = Batch(number=1, past=3, rows=2, prompt=0, masked_kv=3, form="half")
+BLOCK = Batch(number=1, past=3, rows=2, prompt=0, masked_kv=3, form="resent")
 
 
 def after(*commands):

@@ -1,40 +1,15 @@
 """A game of federated training in which one participant pushes the model away from records."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tacit.audit.membership.views import SeenRounds
+from tacit.audit.membership.views import Push, SeenRounds
 from tacit.data.partition import data_generator
-from tacit.errors import ConfigError, DataError
+from tacit.errors import DataError
 from tacit.federated import Learner, LocalTraining
 from tacit.ring import KEY_BYTES, Prg
-
-
-@dataclass(frozen=True, kw_only=True)
-class Push:
-    """How the participant attacks.
-
-    Attributes:
-        clients: honest ones, who share the members among themselves.
-        warm_rounds: rounds before the attack begins.
-        rounds: rounds of attack; each is a push and the others' answer.
-        length: of a push, as a share of the weights' norm.
-        recipe: how the honest clients train.
-    """
-
-    clients: int = 4
-    warm_rounds: int = 10
-    rounds: int = 10
-    length: float = 0.1
-    recipe: LocalTraining = LocalTraining(steps=10, batch=16, rate=0.1)  # noqa: RUF009  it is frozen
-
-    def __post_init__(self) -> None:
-        if self.clients < 1 or self.rounds < 1 or self.warm_rounds < 1 or not self.length > 0:
-            raise ConfigError(f"clients, rounds and length must be positive, got {self}")
 
 
 def play_rounds(
@@ -50,7 +25,8 @@ def play_rounds(
         raise DataError(f"wanted a member for each of {push.clients} clients, got {len(members)}")
     generator, prg = data_generator(seed), Prg(seed.to_bytes(KEY_BYTES, "big", signed=True))
     parts = np.array_split(generator.permutation(members), push.clients)
-    learner = Learner(model, x, y, parts, training=push.recipe)
+    recipe = LocalTraining(steps=push.steps, batch=push.batch, rate=push.rate)
+    learner = Learner(model, x, y, parts, training=recipe)
     everyone = list(range(push.clients))
 
     def answer(weights: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from tacit.audit import Fleet, TorchTrainer
-from tacit.audit.membership import Plan, Push, play_rounds, sweep
+from tacit.audit.membership import Plan, Push, sweep
+from tacit.audit.targets import play_rounds
 from tacit.errors import ConfigError, DataError
-from tacit.federated import LocalTraining
 
 ROWS = 60
 
@@ -24,7 +24,7 @@ def build():
     return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3))
 
 
-PUSH = Push(clients=3, warm_rounds=2, rounds=4, recipe=LocalTraining(steps=4, batch=8, rate=0.2))
+PUSH = Push(clients=3, warm_rounds=2, rounds=4, steps=4, batch=8, rate=0.2)
 
 
 def test_a_push_raises_the_loss_and_the_others_lower_it_for_members(pool):

@@ -1,0 +1,21 @@
+"""What is loaded by its name when it is first used. Below the command line nothing else is.
+
+A room names here what only some of its users need: whoever imports the room does not import the
+plug-in, nor what that stands on.
+"""
+
+from importlib import import_module
+from types import ModuleType
+
+PLUGINS = {
+    # A game of federated training; attacks on a plain model need no rounds.
+    "audit.rounds": "tacit.audit.targets.rounds",
+    # Apps for Flower, and the two lines that change in one: only they need Flower.
+    "federated.apps": "tacit.federated.apps",
+    "federated.flower": "tacit.federated.flower",
+}
+
+
+def load(name: str) -> ModuleType:
+    """Import a plug-in of the table."""
+    return import_module(PLUGINS[name])
