@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tacit.dp import ADD_REMOVE_CLIENT, ADD_REMOVE_RECORD, Poisson, Repeated, add_gaussian
-from tacit.learn.noise import DpSgd
+from tacit.dp import ADD_REMOVE_CLIENT, ADD_REMOVE_RECORD, DpSgd, Poisson, Repeated, add_gaussian
 from tacit.ring import Prg
 
 
@@ -21,7 +20,7 @@ def train_privately(
     prg: Prg,
     owners: Tensor | None = None,
 ) -> Repeated:
-    """Train in place as `tacit.learn.noise.train_dp_sgd` does, and return the event.
+    """Train in place as `tacit.dp.train_dp_sgd` does, and return the event.
 
     Guarantee: for adding or removing one record, or one owner with all records, as the event says.
     """

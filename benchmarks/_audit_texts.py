@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from tacit.audit import seeded
 from tacit.audit.memorisation import SmallSpeaker, see_module, train_speaker
-from tacit.dp import Repeated, Target, least_noise
-from tacit.learn.noise import DpSgd
+from tacit.dp import DpSgd, Repeated, Target, least_noise
 from tacit.ring import Prg
 
 LENGTH = 40

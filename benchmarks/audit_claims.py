@@ -19,8 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tacit.audit.privacy import audit_rounds, audit_training
-from tacit.dp import Repeated, epsilon
-from tacit.learn.noise import DpSgd, train_dp_sgd
+from tacit.dp import DpSgd, Repeated, epsilon, train_dp_sgd
 from tacit.ring import Prg
 
 Train = Callable[..., Repeated]

@@ -61,7 +61,8 @@ def number(tree: ast.AST, file: str) -> Iterator[tuple[ast.Raise, str]]:
 
 def find_guards() -> list[str]:
     """List the guards of all rooms."""
-    paths = [path for room in ROOMS for path in sorted((SOURCE / room).rglob("*.py"))]
+    paths = [path for room in ROOMS for path in sorted(SOURCE.glob(f"{room}/**/*.py"))]
+    paths.append(SOURCE / "disk.py")
     return [name for path in paths for _, name in number(ast.parse(path.read_text()), _short(path))]
 
 
@@ -121,7 +122,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if not fullname.startswith("tacit."):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        rooms = tuple(f"{SOURCE / room}/" for room in ROOMS)
+        rooms = (f"{SOURCE}/disk.py", *(f"{SOURCE / room}/" for room in ROOMS))
         if spec is not None and (spec.origin or "").startswith(rooms):
             spec.loader = _Loader(fullname, spec.origin)
         return spec

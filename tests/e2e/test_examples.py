@@ -69,6 +69,12 @@ def test_two_clients_read_the_update_of_the_one_that_passes_weights_between_them
     assert printed["digits.read"] == printed["digits.held"]
 
 
+def test_rows_are_found_where_attributes_of_low_contribution_are_left_as_they_are():
+    printed = run("research/adaptive_attributes.py")
+    assert float(printed["found.p=1"]) <= 0.05
+    assert float(printed["found.p=0.5"]) > 0.5
+
+
 def test_a_training_with_privacy_keeps_its_budget_and_learns():
     printed = run("train_with_dp.py")
     assert 3.9 < float(printed["epsilon"].split()[0]) <= 4.0

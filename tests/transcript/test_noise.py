@@ -16,18 +16,17 @@ from scipy.stats import gamma
 from tacit.audit.privacy import audit_federated_rounds, audit_rounds, laplace_tail, try_noise
 from tacit.audit.privacy.noise import try_count
 from tacit.dp import (
-    ADD_REMOVE_RECORD,
     GAUSSIANS,
     REPLACE_CLIENT,
-    Bounded,
+    DpSgd,
     QuantileClip,
     SparseVector,
     add_binomial,
     add_discrete_gaussian,
     add_laplace,
-    clip,
     follow_quantile,
     select_above,
+    train_dp_sgd,
 )
 from tacit.federated import (
     FederatedSpec,
@@ -37,25 +36,14 @@ from tacit.federated import (
     find_aggregator,
     round_config,
 )
-from tacit.federated.records import train_records
-from tacit.learn.noise import (
-    AttributeNoise,
-    DpSgd,
+from tacit.federated.adaptive import Selection, show_contributions, upload_selected
+from tacit.federated.objective import (
     ObjectiveSettings,
-    Selection,
-    central_mean,
+    _Objective,
+    _released,
     fit_private_logistic,
-    local_gaussian,
-    local_laplace,
-    nbafl_uplink,
-    perturb_attributes,
-    perturb_layers,
-    private_shares,
-    show_contributions,
-    train_dp_sgd,
-    upload_selected,
 )
-from tacit.learn.noise.objective import _Objective, _released
+from tacit.federated.records import train_records
 from tacit.ring import Prg
 from tacit.training.makers import draw_noise, share_noise
 from tacit.training.start import words_alone
@@ -168,44 +156,13 @@ def sparse_vectors_have_both_noises(runs):
     assert not found.is_contradicted, found
 
 
-def baselines_have_their_noise(kind):
-    zero = Bounded(torch.zeros(DRAWS, dtype=torch.float64), 1.0)
-    noisy, _ = central_mean([zero], multiplier=2.0, expected=1, prg=prg(), noise=kind)
-    matches(noisy, 2.0)
-    matches(local_gaussian(zero, multiplier=2.0, prg=prg(), noise=kind)[0], 4.0)
-    matches(nbafl_uplink(zero, sigma=3.0, prg=prg(), noise=kind)[0], 3.0)
-    moved = 2 * math.sqrt(DRAWS)
-    matches(local_laplace(zero, epsilon=1.0, prg=prg())[0], moved * 2**0.5, laplace_tail)
-
-
-def adaptive_noise_is_its_event(kind):
-    layers = {name: clip(torch.zeros(DRAWS), l2_bound=1.0) for name in ("a", "b")}
-    shares = {"a": 0.2, "b": 0.8}
-    noisy, _ = perturb_layers(
-        layers, shares, multiplier=2.0, relation=REPLACE_CLIENT, prg=prg(), noise=kind
-    )
-    for name, share in shares.items():
-        matches(noisy[name], 4.0 / math.sqrt(share))
-
-
 def contributions_have_their_noise():
     options = {"epsilon": 1.0, "prg": prg()}
     shown, _ = show_contributions(torch.full((DRAWS,), 1 / DRAWS), **options)
     matches(shown - 1 / DRAWS, 2.0 * 2**0.5, laplace_tail)
-    rows = torch.full((1000, 2), 0.5)
-    pairs = [private_shares(rows, relation=ADD_REMOVE_RECORD, **options)[0] for _ in range(DRAWS)]
-    # Two Laplace numbers of scale 1 shift the first share by their difference / 2000.
-    apart = [2000 * float(one[0] - 0.5) for one in pairs]
-    matches(apart, 2.0, lambda x: (2 + 2 * x) / 4 * math.exp(-2 * x))
 
 
-def attributes_have_their_noise():
-    shares = torch.full((DRAWS,), 1 / DRAWS, dtype=torch.float64)
-    row = torch.full((DRAWS,), 0.5)
-    noisy, _ = perturb_attributes(
-        row, shares, AttributeNoise(epsilon=DRAWS / 2), relation=REPLACE_CLIENT, prg=prg()
-    )
-    matches(noisy - 0.5, 2 * 2**0.5, laplace_tail)
+def selected_values_have_their_noise():
     wanted = Selection(
         bound=1.0, threshold=-1e6, answers=DRAWS, choice_epsilon=50.0, value_epsilon=200.0
     )
@@ -286,7 +243,7 @@ CHECKS = {
     "sparse vector": (sparse_vectors_have_both_noises, 1000),
     "sparse vector, long": (sparse_vectors_have_both_noises, 3000),
     "contributions": (contributions_have_their_noise,),
-    "attributes": (attributes_have_their_noise,),
+    "selected": (selected_values_have_their_noise,),
     "objective": (objective_has_its_noise,),
     "release": (release_covers_its_distance,),
     "records": (local_training_has_its_noise,),
@@ -295,8 +252,6 @@ CHECKS = {
         for kind in GAUSSIANS
         for check in (
             additive_noise_is_its_event,
-            baselines_have_their_noise,
-            adaptive_noise_is_its_event,
             steps_have_their_noise,
         )
     },

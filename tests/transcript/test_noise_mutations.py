@@ -15,10 +15,9 @@ import torch
 import tacit
 import test_noise
 from tacit import dp, federated, training
-from tacit.learn import noise
 
 SOURCE = Path(inspect.getfile(tacit)).parents[1]
-ROOMS = [Path(inspect.getfile(room)).parent for room in (dp, noise, federated, training)]
+ROOMS = [Path(inspect.getfile(room)).parent for room in (dp, federated, training)]
 SAMPLERS = {"discrete_gaussian", "discrete_laplace", "normal", "draw"}
 """Return noise: it is multiplied."""
 ADDERS = {"add_gaussian", "add_laplace", "add_binomial", "add_noise", "GAUSSIANS"}
@@ -27,22 +26,21 @@ OTHERS = {"on_grid": "_drawn_back", "_heads": "_few_heads", "_sign": "_surer", "
 """Noise of other forms: on a grid, as heads of coins, as a truth that is told or not."""
 
 MODES = {"removed": 0.0, "halved": 0.5}
-EQUIVALENT = {("tacit.learn.noise.objective", "normal")}
+EQUIVALENT = {("tacit.federated.objective", "normal")}
 """Where halving changes nothing: the length of a direction is set afterwards."""
 NO_NOISE = {("tacit.dp.direction", "lean")}
 """Where a draw is not what hides: the estimate of short vectors."""
 
 FIRST = {
-    "tacit.dp.additive": ("additive_noise", "laplace", "whole numbers", "baselines"),
+    "tacit.dp.additive": ("additive_noise", "laplace", "whole numbers"),
     "tacit.dp.private": ("records",),
     "tacit.dp.bounded": ("following clip",),
     "tacit.dp.sparse": ("sparse vector",),
     "tacit.dp.direction": ("shuffled",),
     "tacit.dp.response": ("shuffled",),
-    "tacit.learn.noise.adaptive": ("contributions", "attributes", "adaptive_noise"),
-    "tacit.learn.noise.baselines": ("baselines",),
-    "tacit.learn.noise.dpsgd": ("steps",),
-    "tacit.learn.noise.objective": ("objective", "release"),
+    "tacit.dp.dpsgd": ("steps",),
+    "tacit.federated.adaptive": ("contributions", "selected"),
+    "tacit.federated.objective": ("objective", "release"),
     "tacit.federated.secagg.sides": ("masked",),
     "tacit.federated.plain": ("plain", "downlink"),
     "tacit.federated": ("plain, ", "masked"),

@@ -26,7 +26,7 @@ BELOW = {
     *("ring", "crypto", "transport", "party", "mpc"),
     *("nn", "dp", "data", "matching"),
 }
-KINDS = {"inference", "training", "learners", "federated", "split", "text", "learn"}
+KINDS = {"inference", "training", "learners", "federated", "split", "text"}
 
 MAY_IMPORT = {
     "cluster": set(),
@@ -48,10 +48,9 @@ MAY_IMPORT = {
     "inference": {*BELOW, "verify"},
     "training": BELOW,
     "learners": BELOW,
-    "federated": {"ring", "crypto", "party", "mpc", "dp", "nn", "data", "learn"},
+    "federated": {"ring", "crypto", "party", "mpc", "dp", "nn", "data"},
     "split": {"ring", "crypto", "party", "dp", "nn", "data", "matching"},
     "text": {"ring", "party", "dp", "nn", "data", "llm"},
-    "learn": {"ring", "dp", "data"},
     "audit": {*BELOW, "llm", "verify", *KINDS},
     "report": set(),
     "cli": {*BELOW, "llm", "verify", *KINDS, "audit", "report"},

@@ -17,7 +17,7 @@ PACKAGE = Path(tacit.__file__).parent
 # The words that a folder has given up.
 GIVEN_UP = {
     "cli": "half desk reception door knock shelf voice wish",
-    "learn": "desk reception door knock shelf",
+    "inference": "desk reception door knock shelf",
     "learners": "halves shelf hold",
     "federated": "course crowd hall promise terms wish",
     "llm": "hushed hands voice parcel shelf stock supply quick playback order orders tape "

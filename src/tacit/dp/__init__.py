@@ -37,6 +37,7 @@ from tacit.dp.codec import (
 )
 from tacit.dp.detection import FALSE_POSITIVES, detection_of, gaussian_detection
 from tacit.dp.direction import DirectionReport, estimate_direction_sum, respond_direction
+from tacit.dp.dpsgd import DpSgd, train_dp_sgd
 from tacit.dp.event import (
     ADD_REMOVE_CLIENT,
     ADD_REMOVE_CLIENT_MARKS,
@@ -89,6 +90,7 @@ __all__ = [
     "DirectionReport",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "DpSgd",
     "Entry",
     "Event",
     "FixedSample",
@@ -150,5 +152,6 @@ __all__ = [
     "shuffled_delta",
     "shuffled_epsilon",
     "supporting",
+    "train_dp_sgd",
     "unroll",
 ]

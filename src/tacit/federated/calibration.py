@@ -26,6 +26,7 @@ from tacit.dp import (
     unroll,
 )
 from tacit.errors import ConfigError
+from tacit.federated.adaptive import Selection, contribution_event
 from tacit.federated.grid import (
     Grid,
     check_coins,
@@ -36,12 +37,6 @@ from tacit.federated.grid import (
 from tacit.federated.records import ACCOUNTANT, ASSUMPTIONS, WHO, RecordSteps, plan_records
 from tacit.federated.shuffled.plan import Method
 from tacit.federated.spec import AdaptiveNoise, FederatedSpec, Privacy
-from tacit.learn.noise import (
-    Selection,
-    contribution_event,
-    nbafl_downlink_sigma,
-    nbafl_uplink_sigma,
-)
 from tacit.result import Claim
 
 BIT = 0.1
@@ -196,25 +191,20 @@ def _laplace(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
 
 
 def _nbafl(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
-    """Take the noise of Wei et al. (2020) as it is, and claim what it gives."""
+    """Take the noise of Wei et al. (2020) as it is, and claim what it gives.
+
+    They take 2C/m as the sensitivity, which holds only for an average of m bounded terms of
+    records; the event that is claimed does not.
+    """
     clip, target = _clip(spec), spec.privacy.epsilon or 0.0
-    if spec.privacy.records is None:
+    rounds, clients, records = spec.rounds, spec.clients, spec.privacy.records
+    if records is None:
         raise ConfigError("mechanism 'nbafl' wants records")
-    sigma = nbafl_uplink_sigma(
-        clip=clip,
-        rounds=spec.rounds,
-        records=spec.privacy.records,
-        epsilon=target,
-        delta=spec.privacy.delta,
-    )
-    downlink = nbafl_downlink_sigma(
-        clip=clip,
-        rounds=spec.rounds,
-        clients=spec.clients,
-        records=spec.privacy.records,
-        epsilon=target,
-        delta=spec.privacy.delta,
-    )
+    c = math.sqrt(2 * math.log(1.25 / spec.privacy.delta))
+    sigma = c * rounds * 2 * clip / (records * target)  # uplink: c·T·2C/(m·ε)
+    downlink = 0.0  # their clients' noise suffices for few rounds
+    if rounds > math.sqrt(clients):
+        downlink = 2 * c * clip * math.sqrt(rounds**2 - clients) / (records * clients * target)
     grid = make_grid(clip, sigma / (2 * clip), dimension, 1)
     note = (
         f"NbAFL sets its noise for ε = {target:g} by a sensitivity of 2C/m, which whole clients do "

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
+from tacit.federated.adaptive import Shares, find_shares
 from tacit.federated.aggregators import Aggregator, Helper, Once, Seat
 from tacit.federated.config import RoundConfig
 from tacit.federated.contract import (
@@ -24,8 +25,7 @@ from tacit.federated.contract import (
 )
 from tacit.federated.objective import fit_update
 from tacit.federated.records import RecordSteps, train_records
-from tacit.federated.relevance import find_shares
-from tacit.federated.shaping import Outlook, Shaper, Shares, shape_update
+from tacit.federated.shaping import Outlook, Shaper, shape_update
 from tacit.federated.training import Learner
 from tacit.ring import Prg
 
@@ -75,7 +75,9 @@ class LocalEngine:
         if self._shaper is None:
             self._shaper = Shaper(config.mechanism, self._learner.names, self._learner.shapes)
         if config.mechanism.adaptive is not None:
-            self._shares = find_shares(self._learner, weights, config.mechanism, self._shares)
+            self._shares = find_shares(
+                self._learner, weights, config.mechanism.adaptive, self._shares
+            )
         outlook = self._shaper.outlook(weights.cpu().numpy(), self._shares)
         source = _Source(self._learner, weights, outlook, self._prg)
         if config.mechanism.objective_epsilon is not None:

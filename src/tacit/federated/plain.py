@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from tacit.dp import REPLACE_CLIENT, normal
 from tacit.errors import DisagreementError, FrameError, PartyError
+from tacit.federated.adaptive import Selection, upload_selected
 from tacit.federated.config import RoundConfig, clip_l2, go_bare, made_finite, on_grid
 from tacit.federated.contract import Aggregate, Floats, Offer, VoidRound, pack, unpack
-from tacit.learn.noise import Selection, upload_selected
 from tacit.ring import Prg
 
 OPEN, UPDATE, SELECTED = 48, 49, 50

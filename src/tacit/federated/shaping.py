@@ -13,12 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.dp import QuantileClip
-from tacit.federated.adaptive import attribute_scale, layer_scale, share_scale
+from tacit.federated.adaptive import Shares, attribute_scale, layer_scale, share_scale
 from tacit.federated.calibration import BIT, CalibratedMechanism
 from tacit.federated.contract import Floats
-
-Shares = Mapping[str, float] | NDArray[np.float64]
-"""Contributions that add up to one: of layers by name, or of the attributes of a row."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -18,6 +18,7 @@ from tacit.dp import (
     Approximate,
     Binomial,
     DiscreteGaussian,
+    DpSgd,
     FixedSample,
     Gaussian,
     Laplace,
@@ -32,12 +33,12 @@ from tacit.dp import (
     epsilon,
     exact_gaussian_event,
     least_noise,
+    train_dp_sgd,
 )
 from tacit.dp.library import is_installed
 from tacit.dp.renyi import renyi
 from tacit.errors import ConfigError
 from tacit.federated import FederatedSpec, PrivacySpec, calibrate
-from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.ring import Prg
 
 RECORD = {"relation": ADD_REMOVE_RECORD}

@@ -146,3 +146,19 @@ def test_a_privacy_without_its_numbers_is_refused():
 def test_an_impossible_epsilon_is_refused_by_the_name_it_has_in_a_job(epsilon):
     with pytest.raises(ConfigError, match="target_epsilon must be positive and finite"):
         PrivacySpec(kind="central", epsilon=epsilon, clip=1.0)
+
+
+@pytest.mark.parametrize(("rounds", "downlink"), [(5, 0.0), (25, math.sqrt(25**2 - 50) / 50)])
+def test_nbafl_takes_the_noise_of_its_paper(rounds, downlink):
+    """Wei et al. 2020: c·T·2C/(m·ε) up, 2c·C·√(T² − N)/(m·N·ε) down where T > √N."""
+    asked = {"mechanism": "nbafl", "records": 100, "epsilon": 50.0, "delta": 0.01, "clip": 1.0}
+    spec = FederatedSpec(
+        clients=50,
+        rounds=rounds,
+        aggregator="plain",
+        privacy=PrivacySpec(kind="local", **asked),
+    )
+    made = calibrate(spec, 4)
+    unit = math.sqrt(2 * math.log(125)) * 2 / (100 * 50)
+    assert math.sqrt(made.grid.sigma2) / made.grid.scale == pytest.approx(unit * rounds, rel=1e-3)
+    assert made.downlink_sigma == pytest.approx(unit * downlink)

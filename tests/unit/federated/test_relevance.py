@@ -17,7 +17,7 @@ from tacit.federated import (
     find_aggregator,
     run_rounds,
 )
-from tacit.federated.relevance import find_shares
+from tacit.federated.adaptive import find_shares
 from tacit.ring import Prg
 
 
@@ -39,7 +39,7 @@ def make(adaptive, model="mlp", epsilon=90.0):
 
 def test_shares_of_layers_name_the_layers_and_add_up_to_one():
     learner, made = make(AdaptiveNoise(by="layers"))
-    shares = find_shares(learner, learner.first_weights(), made, None)
+    shares = find_shares(learner, learner.first_weights(), made.adaptive, None)
     assert set(shares) == {name.rpartition(".")[0] for name in learner.names}
     assert np.isclose(sum(shares.values()), 1.0)
     assert made.first is None
@@ -49,11 +49,11 @@ def test_clients_are_asked_once_and_it_is_paid_for():
     """The noise has no seed: the shares of pixels that carry nothing lie 5 deviations below."""
     adaptive = AdaptiveNoise(relevance="clients", relevance_epsilon=190.0)
     learner, made = make(adaptive, model="linear", epsilon=300.0)
-    shares = find_shares(learner, learner.first_weights(), made, None)
+    shares = find_shares(learner, learner.first_weights(), made.adaptive, None)
     assert shares.shape == (64,)
     # These pixels are black in every digit, so nobody's class depends on them.
     assert shares[[0, 32, 39]].mean() < shares.mean()
-    assert find_shares(learner, learner.first_weights(), made, shares) is shares
+    assert find_shares(learner, learner.first_weights(), made.adaptive, shares) is shares
     assert made.first.epsilon >= 190.0
 
 
@@ -79,4 +79,4 @@ def test_the_price_of_asking_is_in_the_ledger_and_in_every_claim():
 
 def test_the_model_alone_decides_about_attributes_unless_clients_are_asked():
     learner, made = make(AdaptiveNoise())
-    assert find_shares(learner, learner.first_weights(), made, None) is None
+    assert find_shares(learner, learner.first_weights(), made.adaptive, None) is None

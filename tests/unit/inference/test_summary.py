@@ -65,6 +65,13 @@ def test_views_that_contradict_each_other_are_refused():
         merge_results((first, lying, third))
 
 
+def test_views_of_other_plans_are_refused():
+    first, second, third = results()
+    lying = replace(second, forecast=replace(second.forecast, plan_hash="another"))
+    with pytest.raises(DisagreementError, match="another plan"):
+        merge_results((first, lying, third))
+
+
 def test_a_result_says_that_answers_are_not_protected():
     (claim,) = (c for c in results()[0].claims if "answers" in c.subject)
     assert claim.guarantee == "no guarantee"

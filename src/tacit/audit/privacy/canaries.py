@@ -19,8 +19,8 @@ from tacit.audit.privacy.bounds import Bound, one_run_epsilon
 from tacit.audit.ranking import Ranking, Scores
 from tacit.audit.target import Classifier
 from tacit.audit.views import seeded
+from tacit.dp import DpSgd
 from tacit.errors import ConfigError
-from tacit.learn.noise import DpSgd
 from tacit.ring import Prg
 
 _BASE_COLUMNS = 4

@@ -12,10 +12,9 @@ from tacit.audit.privacy.rounds import Rounds, audit_rounds
 from tacit.audit.ranking import Ranking, draw_roc, measure_ranking
 from tacit.audit.target import Classifier, Trainer
 from tacit.audit.views import prg_of
-from tacit.dp import Response, detection_of, epsilon, sharpen
+from tacit.dp import DpSgd, Response, detection_of, epsilon, sharpen, train_dp_sgd
 from tacit.federated import CalibratedMechanism, FederatedSpec, round_config
 from tacit.federated.summary import sharp_claim
-from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.result import Claim
 
 _USUAL_PARAMETERS = 10_000

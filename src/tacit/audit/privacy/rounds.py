@@ -12,9 +12,8 @@ from tacit.audit.privacy.bounds import rates_epsilon
 from tacit.audit.privacy.canaries import PrivateTraining, run_on_trial
 from tacit.audit.privacy.noise import CONFIDENCE, NoiseTrial, try_noise
 from tacit.audit.views import seeded
-from tacit.dp import Event, epsilon
+from tacit.dp import DpSgd, Event, epsilon
 from tacit.errors import ConfigError
-from tacit.learn.noise import DpSgd
 from tacit.ring import Prg
 
 _SHARES = (1.0, 0.5, 0.1)

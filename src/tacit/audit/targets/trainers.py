@@ -16,8 +16,8 @@ from tacit.audit.target import (
     fresh,
 )
 from tacit.audit.views import prg_of
+from tacit.dp import DpSgd, train_dp_sgd
 from tacit.federated import build_model
-from tacit.learn.noise import DpSgd, train_dp_sgd
 
 
 @final

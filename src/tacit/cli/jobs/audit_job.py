@@ -14,10 +14,9 @@ from tacit.audit.membership import SETTINGS, Plan
 from tacit.audit.privacy.claims import Trials
 from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry, Positive, Share
 from tacit.cli.toml import refuse
-from tacit.dp import GaussianKind
+from tacit.dp import DpSgd, GaussianKind
 from tacit.errors import ConfigError
 from tacit.federated import ModelName
-from tacit.learn.noise import DpSgd
 
 _WHO_IS_A_MEMBER = (
     "the weights of model.file were trained elsewhere, and only you know on which rows; an audit "

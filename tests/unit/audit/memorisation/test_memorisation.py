@@ -42,8 +42,8 @@ from tacit.audit.memorisation import (
     sweep_defence,
     train_speaker,
 )
+from tacit.dp import DpSgd, train_dp_sgd
 from tacit.errors import ConfigError, DataError
-from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.llm import Architecture, LanguageModel, logits, shapes
 from tacit.ring import Prg
 

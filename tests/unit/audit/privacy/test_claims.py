@@ -11,9 +11,9 @@ from tacit.audit.privacy.claims import (
     try_training,
 )
 from tacit.audit.targets import Build, DpTrainer
+from tacit.dp import DpSgd
 from tacit.errors import ConfigError
 from tacit.federated import FederatedSpec, PrivacySpec
-from tacit.learn.noise import DpSgd
 
 HONEST = DpSgd(steps=2, rate=1.0, clip=1.0, multiplier=1.0, learning_rate=0.5)
 ROWS = 60

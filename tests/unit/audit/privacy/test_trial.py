@@ -20,9 +20,8 @@ from tacit.audit.privacy import (
     one_run_power,
 )
 from tacit.audit.privacy.canaries import _simulated
-from tacit.dp import epsilon
+from tacit.dp import DpSgd, epsilon, train_dp_sgd
 from tacit.errors import ConfigError
-from tacit.learn.noise import DpSgd, train_dp_sgd
 from tacit.ring import Prg
 
 DELTA = 1e-5

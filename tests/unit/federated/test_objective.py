@@ -4,8 +4,15 @@ import pytest
 import torch
 
 from tacit.errors import ConfigError, DataError
-from tacit.learn.noise import ObjectiveSettings, fit_private_logistic
-from tacit.learn.noise.objective import _effective, _minimiser, _Objective, _released, _tilt
+from tacit.federated.objective import (
+    ObjectiveSettings,
+    _effective,
+    _minimiser,
+    _Objective,
+    _released,
+    _tilt,
+    fit_private_logistic,
+)
 from tacit.ring import Prg
 
 
@@ -65,8 +72,8 @@ def test_the_search_ends_where_the_last_noise_reaches(regularisation):
 
 
 def test_a_search_that_does_not_end_releases_nothing(monkeypatch):
-    monkeypatch.setattr("tacit.learn.noise.objective._newton_step", lambda _, w, __: w + 1)
-    monkeypatch.setattr("tacit.learn.noise.objective.minimize", lambda *_, **__: Far())
+    monkeypatch.setattr("tacit.federated.objective._newton_step", lambda _, w, __: w + 1)
+    monkeypatch.setattr("tacit.federated.objective.minimize", lambda *_, **__: Far())
     with pytest.raises(DataError, match="nothing is released"):
         fit_private_logistic(*rows(100), ObjectiveSettings(epsilon=1.0), prg=prg())
 

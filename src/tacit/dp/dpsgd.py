@@ -12,17 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tacit.dp import (
+from tacit.dp.additive import GAUSSIANS, GaussianKind, exact_gaussian_event
+from tacit.dp.event import (
     ADD_REMOVE_CLIENT,
     ADD_REMOVE_RECORD,
-    GAUSSIANS,
     DiscreteGaussian,
     Gaussian,
-    GaussianKind,
     Poisson,
     Relation,
     Repeated,
-    exact_gaussian_event,
 )
 from tacit.dp.mixing import public_rows, refuse_mixing, scrambled
 from tacit.errors import ConfigError, DataError

@@ -9,16 +9,15 @@ import torch
 from scipy import stats
 from torch import nn
 
-from tacit.dp import epsilon
-from tacit.errors import ConfigError, DataError
-from tacit.learn.noise import DpSgd, train_dp_sgd
-from tacit.learn.noise.dpsgd import (
+from tacit.dp import DpSgd, epsilon, train_dp_sgd
+from tacit.dp.dpsgd import (
     _clipped_sum,
     _drawn,
     _per_record,
     _poisson_batch,
     _units,
 )
+from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg
 
 pytest.importorskip("opacus")
@@ -313,7 +312,7 @@ def test_settings_without_meaning_are_refused(change):
 
 @pytest.mark.parametrize("per_chunk", [2, 3, 256])
 def test_all_records_of_an_owner_are_clipped_together(per_chunk, monkeypatch):
-    monkeypatch.setattr("tacit.learn.noise.dpsgd._CHUNK", per_chunk)
+    monkeypatch.setattr("tacit.dp.dpsgd._CHUNK", per_chunk)
     x, labels = problem(12)
     owners = torch.tensor([7, 3, 7, 7, 3, 9, 7, 7, 1, 1, 9, 7])
     model = build()

@@ -1,1 +1,0 @@
-"""Learning: joint training, federated, split and vertical, and private prediction."""
