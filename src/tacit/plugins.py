@@ -10,6 +10,8 @@ from types import ModuleType
 PLUGINS = {
     # A game of federated training; attacks on a plain model need no rounds.
     "audit.rounds": "tacit.audit.targets.rounds",
+    # The one aggregator whose servers compute on shares.
+    "federated.bounded": "tacit.federated.bounded",
     # Apps for Flower, and the two lines that change in one: only they need Flower.
     "federated.apps": "tacit.federated.apps",
     "federated.flower": "tacit.federated.flower",

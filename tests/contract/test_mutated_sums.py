@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "mutated_sums.py"
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_no_changed_input_does_harm(count):
     done = subprocess.run(
         [sys.executable, SCRIPT, str(count), "26"],

@@ -52,6 +52,7 @@ def run(names):
     return [line.split()[0] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_short_notebooks_run():
     names = [path.stem for path in BOOKS if path.stem not in LONG]
     assert run(names) == names

@@ -91,6 +91,7 @@ def test_a_private_chat_says_what_the_plain_model_says(tmp_path):
     assert "compute all of them" in printed["permuted.shown"]
 
 
+@pytest.mark.slow
 def test_a_federated_model_learns_under_a_promise_to_every_client():
     printed = run("federated_fit.py")
     # Chance is 0.1; noise is fresh in every run.
@@ -115,6 +116,7 @@ def test_a_split_model_learns_less_under_privacy_of_labels():
     assert "no guarantee" in printed["promise"]
 
 
+@pytest.mark.slow
 def test_a_training_on_shares_keeps_its_accuracy_under_a_promise():
     printed = run("train_private.py")
     for name in ("plain", "private"):

@@ -95,7 +95,10 @@ class Overheard:
         return patch.object(module, "add_masks", partial(self.hide, module.add_masks))
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.slow if one == "bfv, verified" else ()) for one in WORDS],
+)
 def test_what_is_opened_is_one_sum_of_all_who_stayed(name):
     """Silent before the update, or when the sum is opened; the server follows the protocol."""
     opened = 0

@@ -7,7 +7,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, PartyError
-from tacit.federated.bounded import BoundedClientSide, BoundedServerSide
 from tacit.federated.config import RoundConfig
 from tacit.federated.contract import ClientSide, Enter, ServerSide
 from tacit.federated.encrypted import EncryptedClientSide, EncryptedServerSide
@@ -23,6 +22,7 @@ from tacit.federated.shuffled.sides import (
 )
 from tacit.federated.spec import GOES_WITH, HELPERS, AggregatorName, Privacy
 from tacit.federated.verified import SumServer, VerifiedClientSide, VerifiedServerSide
+from tacit.plugins import load
 from tacit.ring import Prg
 
 Saved = tuple[bytes, bytes] | None
@@ -148,6 +148,16 @@ def _keyed_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
     )
 
 
+def _bounded_server(config: RoundConfig, prg: Prg) -> ServerSide:
+    side: ServerSide = load("federated.bounded").BoundedServerSide(config)
+    return side
+
+
+def _bounded_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
+    side: ClientSide = load("federated.bounded").BoundedClientSide(config, prg)
+    return side
+
+
 def _shuffled_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
     return ShuffledClientSide(config, shuffler=seat.helper, prg=prg, saved=seat.saved)
 
@@ -210,8 +220,8 @@ AGGREGATORS: dict[str, Aggregator] = {
             name="bounded",
             server_sees="the sum of the updates within the clip, and of each alone whether it is",
             privacies=GOES_WITH["bounded"],
-            make_server=lambda config, prg: BoundedServerSide(config),
-            make_client=lambda config, seat, prg: BoundedClientSide(config, prg),
+            make_server=_bounded_server,
+            make_client=_bounded_client,
         ),
     )
 }

@@ -231,6 +231,7 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones_and_a_suggestion(tm
     assert "script" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_command_lists_runs_and_refuses(tmp_path):
     def says(*words):
         command = [sys.executable, str(RUN), *words]
@@ -313,6 +314,7 @@ def make_wheel(folder: Path) -> Path:
     return wheel
 
 
+@pytest.mark.slow
 def test_peers_are_installed_and_measured_and_a_failing_one_does_not_stop_the_run(tmp_path):
     script = write_script(
         tmp_path, "import tinypeer\nwhile input(): print('{\"value\": %d}' % tinypeer.VALUE)"

@@ -111,6 +111,7 @@ def write_toml(path, raw):
     return path
 
 
+@pytest.mark.slow
 def test_a_claim_that_is_too_good_ends_in_a_claim_error_after_the_report(tmp_path):
     lie = {**PRIVATE, "privacy": {**PRIVATE["privacy"], "multiplier": 0.3}}
     lie["privacy"]["claimed_epsilon"] = 0.5

@@ -60,7 +60,9 @@ def test_the_examples_are_valid_and_their_promise_can_be_kept(path, monkeypatch)
     check_inputs(job, ())
 
 
-@pytest.mark.parametrize("name", ["encrypted", "threshold", "keyed"])
+@pytest.mark.parametrize(
+    "name", ["encrypted", pytest.param("threshold", marks=pytest.mark.slow), "keyed"]
+)
 def test_the_examples_of_every_aggregator_run(name, monkeypatch):
     monkeypatch.chdir(EXAMPLES[0].parents[2])
     path = EXAMPLES[0].with_name(f"fl-{name}.toml")

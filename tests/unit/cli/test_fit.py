@@ -325,7 +325,7 @@ def of_names(tmp_path, matching, *, more=0, max_iter=2):
     )
 
 
-@pytest.mark.parametrize("matching", ["fuzzy", "hidden"])
+@pytest.mark.parametrize("matching", ["fuzzy", pytest.param("hidden", marks=pytest.mark.slow)])
 def test_names_that_are_spelt_alike_are_matched_and_learned_from(tmp_path, matching):
     pytest.importorskip("gmpy2")
     one = of_names(tmp_path, matching)

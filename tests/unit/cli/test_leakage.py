@@ -30,6 +30,7 @@ def test_a_prediction_is_examined_and_its_page_is_written(tmp_path):
     assert sum("figure 5.2" in curve.title for curve in result.curves) == 12
 
 
+@pytest.mark.slow
 def test_another_protocol_can_be_looked_at():
     result = examine(JOBS / "predict-permuted.toml", protocol="sealed", is_quick=True)
     assert result.protocol == "sealed"

@@ -28,6 +28,7 @@ def count_faults(how):
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of the GNU C library")
 def test_fresh_pages_are_asked_for_seldom():
     # Not never: a system short of memory takes pages back that it thinks are idle.

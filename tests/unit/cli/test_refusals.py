@@ -171,6 +171,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_jobs_of_no_other_kind_than_verify_want_a_compiler():
     jobs = [JOBS / "fl-hospitals.toml", JOBS / "audit-digits.toml"]
     done = subprocess.run(

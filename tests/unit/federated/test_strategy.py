@@ -221,6 +221,7 @@ def test_nothing_is_sent_where_the_plan_does_not_fit():
     assert grid.sent == 0
 
 
+@pytest.mark.slow
 def test_the_example_learns_within_its_budget(capsys):
     file = Path(__file__).parents[4] / "examples" / "flower_strategy.py"
     assert len(file.read_text().splitlines()) <= 60

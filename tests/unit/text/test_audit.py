@@ -90,7 +90,9 @@ def found_epsilon(monkeypatch, *, stresses_marks, relation):
 
 
 @pytest.mark.parametrize("method", ["jft", pytest.param("all-dp", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("broken", [None, without_noise, without_clip])
+@pytest.mark.parametrize(
+    "broken", [None, without_noise, pytest.param(without_clip, marks=pytest.mark.slow)]
+)
 def test_an_audit_contradicts_epsilon_only_where_noise_or_clip_is_gone(monkeypatch, broken, method):
     if broken is not None:
         broken(monkeypatch)

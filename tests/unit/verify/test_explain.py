@@ -71,6 +71,7 @@ def test_where_eps_is_as_wide_as_the_domain_the_set_is_empty_or_there_is_none(br
     assert 0 < empty < 50
 
 
+@pytest.mark.slow
 @given(seed=SEEDS)
 @settings(max_examples=150, deadline=None)
 def test_sets_stay_minimal_when_every_question_is_answered_from_what_is_proved(brute, seed):

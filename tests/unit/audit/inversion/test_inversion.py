@@ -206,6 +206,7 @@ def painted_by_server(seen, victim, steps=40):
     return score_victim("server", found, wanted, hands()[0], victim=victim)
 
 
+@pytest.mark.slow
 def test_the_server_paints_the_style_of_its_victim():
     seen = course()
     found = [painted_by_server(seen, victim) for victim in (0, 1)]
@@ -213,6 +214,7 @@ def test_the_server_paints_the_style_of_its_victim():
     assert all(one.is_found for one in found)
 
 
+@pytest.mark.slow
 def test_updates_that_tell_nothing_give_no_victim_away():
     """Noise of the same size instead of updates: over all victims the hits are chance."""
     generator = seeded(5)

@@ -53,6 +53,7 @@ def claimed(settings):
     return epsilon([settings.event], delta=DELTA).epsilon
 
 
+@pytest.mark.slow
 def test_over_twenty_runs_the_bound_never_exceeds_the_accountant():
     found = []
     for number in range(20):
@@ -100,6 +101,7 @@ def test_rounds_catch_every_planted_bug(train, settings, rounds):
     assert found.worst.measured > found.worst.claimed
 
 
+@pytest.mark.slow
 def test_what_one_run_would_catch_is_known_beside_what_it_found():
     loud = replace(SAMPLED, steps=60, rate=0.02)
     # Four hundred right guesses prove ε = 3.7 at 95 %: more is claimed here, and nothing is caught.

@@ -75,6 +75,7 @@ def test_undefended_gradients_give_every_label_away_to_whoever_knows_none():
     assert told.blind.reference < 0.9  # the pictures alone
 
 
+@pytest.mark.slow
 def test_the_energy_loss_does_not_protect_the_labels_of_training_rows():
     told, seen, halves = trained([ENERGY], epochs=20)
     assert has_known_energy(seen)
@@ -93,11 +94,13 @@ def test_the_energy_loss_does_not_protect_the_labels_of_training_rows():
     assert bottom.high < plain.low
 
 
+@pytest.mark.slow
 def test_energy_with_correlation_and_a_hidden_layer_does_not_either():
     told, *_ = trained(RECOMMENDED, hidden=256)
     assert told.blind.value > 0.85
 
 
+@pytest.mark.slow
 def test_few_values_of_a_gradient_are_enough_over_many_passes():
     told, *_ = trained(epochs=12, compress="randtopk", k=3, alpha=0.1, width=64)
     assert told.blind.value > 0.9

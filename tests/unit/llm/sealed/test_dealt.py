@@ -39,7 +39,9 @@ def answering(prompt=PROMPT, limit=3):
     return lambda client: say(client, SealedMemory(), prompt, limit)
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3"])
+@pytest.mark.parametrize(
+    "family", ["llama", "gpt2", pytest.param("gemma3", marks=pytest.mark.slow)]
+)
 def test_tokens_are_the_plain_ones_turn_after_turn_and_back(tmp_path, family):
     model = tiny(family, seed=2, layers=2)
     path, vault, _ = deal(model, tmp_path, prompt=6, tokens=11)

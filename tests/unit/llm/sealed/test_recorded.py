@@ -73,6 +73,7 @@ def test_tokens_are_the_plain_ones_when_passes_are_played(family, played):
     assert [leak.elements for leak in outputs] == [5]
 
 
+@pytest.mark.slow
 def test_what_is_taken_back_and_another_conversation_leave_nothing_behind(played):
     model = tiny("llama", seed=2, layers=1)
 
@@ -91,6 +92,7 @@ def test_what_is_taken_back_and_another_conversation_leave_nothing_behind(played
     assert any(was_played for _, was_played, _ in played)
 
 
+@pytest.mark.slow
 def test_a_longer_text_is_recorded_anew_with_what_was_read(played, monkeypatch):
     monkeypatch.setattr("tacit.llm.sealed.passes.ROOM", 4)
     model = tiny("llama", seed=2, layers=1)
@@ -127,6 +129,7 @@ def test_the_memory_of_a_recording_is_gone_before_the_next_is_made(played, monke
     assert [len(made[kind]) for kind in kinds] == [8, 4]
 
 
+@pytest.mark.slow
 def test_a_session_on_dealt_material_is_recorded_as_well(played, tmp_path):
     model = tiny("llama", seed=2, layers=1)
     path, vault, _ = deal(model, tmp_path, prompt=3, tokens=4)
