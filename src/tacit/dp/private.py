@@ -30,7 +30,7 @@ _ASSUMPTIONS = (
     "steps are counted from make_private on, and with a state that was loaded those before: what "
     "else was done with these records is not in this ε",
 )
-_TAKEN = "private_steps"  # in every group of the optimizer, whose state it goes with
+_TAKEN = "private_steps"  # in groups of the optimizer, whose state it goes with; on parameters
 
 Cut = Callable[[list[int]], list[list[int]]]
 """Cuts the numbers of the records of a batch into parts, each of which fits the model at once."""
@@ -331,8 +331,9 @@ class Private(Shown):
     def adopt(self) -> None:
         """Take the weights as they are now for what the next step begins with.
 
-        For weights that something else than `step` has changed and that depend on no record, or
-        on none that is not counted elsewhere: an average, an earlier checkpoint.
+        For weights that something else than `step`, or another training, has changed and that
+        depend on no record, or on none that is not counted elsewhere: an average, an earlier
+        checkpoint.
         """
         # Not their versions: `p.data` and another process change weights and leave those.
         self._sums = [checksum(p) for p in self._ghost.parameters.values()]
@@ -389,9 +390,22 @@ class Private(Shown):
         self._ghost.remove()
 
     def _begin(self) -> None:
-        """Note the weights before the first rows are shown: until then any may be loaded."""
-        if not self._sums:
-            self.adopt()
+        """Note the weights before the first rows are shown: until then any may be loaded.
+
+        What another training of this process has trained is refused, unless `adopt` was called.
+        """
+        if self._sums:
+            return
+        for parameter in self._ghost.parameters.values():
+            done, begun = getattr(parameter, _TAKEN, (0, self._begun[0]))
+            if begun not in self._begun:
+                raise ConfigError(
+                    f"the model has taken {done} private steps that this training does not count: "
+                    "on the same records its ε would be too low; load what that training's "
+                    "private.state_dict() says, or take a new model; if these are other records, "
+                    "or you add up both ledgers, say so by private.adopt()"
+                )
+        self.adopt()
 
     def _finish_empty(self) -> None:
         self._check_others()
@@ -430,6 +444,8 @@ class Private(Shown):
         self._optimizer.zero_grad(set_to_none=True)
         for group in self._optimizer.param_groups:
             group[_TAKEN] = len(self.ledger), self._begun[0]
+        for parameter in parameters.values():
+            setattr(parameter, _TAKEN, (len(self.ledger), self._begun[0]))
         self.adopt()
 
     def _check_others(self) -> None:

@@ -82,6 +82,38 @@ def test_a_resumed_training_that_forgets_what_was_spent_is_refused(steps_before)
         train(model, private, 1)
 
 
+@pytest.mark.parametrize("is_frozen_first", [False, True])
+def test_a_second_training_of_one_model_is_refused_though_its_optimizer_is_new(is_frozen_first):
+    """Once 2.0 was claimed, and again, where both ledgers together were at 2.72."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    model[0].requires_grad_(not is_frozen_first)  # thawed layer by layer, as is usual
+    rows = TensorDataset(torch.randn(40, 4), torch.zeros(40).long())
+
+    def begin():
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.SGD(trained, lr=0.1)
+        return make_private(
+            model, optimizer, DataLoader(rows, 10), epsilon=2.0, delta=1e-4, epochs=2
+        )
+
+    first = begin()
+    train(model, first, 1)
+    first.remove()
+    model.requires_grad_(True)
+    second = begin()
+    with pytest.raises(ConfigError, match="has taken 4 private steps that this training does not"):
+        train(model, second, 1)
+    assert len(second.ledger) == 0
+    third = begin()
+    if not is_frozen_first:
+        third.load_state_dict(first.state_dict())
+    else:
+        third.adopt()
+    train(model, third, 1)
+    assert len(third.ledger) == (4 if is_frozen_first else 8)
+
+
 def test_an_optimizer_that_is_further_than_the_state_is_refused():
     model, optimizer, private = made()
     batches = iter(private.loader)
