@@ -10,6 +10,7 @@ import fcntl
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -29,24 +30,28 @@ class DurableFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> bytes | None:
-        """Return what is in the file; None if there is no such file yet.
+    def read(self, *, most: int = 1 << 30) -> bytes | None:
+        """Return what is in the file, up to so many bytes; None if there is no such file yet.
 
         Raises:
             InputError: it cannot be read, or has another name, which would go on by itself.
         """
         try:
-            with self.path.open("rb") as stream:
-                names = os.fstat(stream.fileno()).st_nlink
+            # A pipe without a writer would block already when it is opened.
+            held = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(held, "rb") as stream:
+                found = _regular(held)
+                if found.st_size > most:
+                    raise OSError(errno.EFBIG, f"it has more than {most} bytes")
                 content = stream.read()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise InputError(f"cannot read {self.path}: {error.strerror}") from error
-        if names > 1:
+        if found.st_nlink > 1:
             raise InputError(
-                f"{self.path} has {names} names (hard links), and what is written under one would "
-                "be missing under the others; keep one of them"
+                f"{self.path} has {found.st_nlink} names (hard links), and what is written under "
+                "one would be missing under the others; keep one of them"
             )
         return content
 
@@ -77,9 +82,9 @@ def durable(path: Path) -> Iterator[DurableFile]:
     real = _real(path)
     lock = real.with_name(f".{real.name}.lock")
     try:
-        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held = _opened_lock(lock)
     except OSError as error:
-        raise _unwritten(path, error) from error
+        raise _unwritten(lock, error) from error
     try:
         fcntl.flock(held, fcntl.LOCK_EX)  # belongs to the opened file: threads wait as well
         yield DurableFile(real)
@@ -125,11 +130,11 @@ def sole(path: Path, what: str) -> Iterator[None]:
 def _locked(path: Path) -> int | str:
     """Lock a file, or say who has."""
     while True:
-        held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        held = _opened_lock(path)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Whoever had it may have removed it since it was opened: then others have another.
-            if os.path.samestat(os.fstat(held), os.stat(path)):
+            if os.path.samestat(os.fstat(held), os.lstat(path)):
                 return held
         except BlockingIOError:
             who = os.pread(held, _LONGEST_NAME, 0).decode(errors="replace")
@@ -140,13 +145,40 @@ def _locked(path: Path) -> int | str:
         os.close(held)
 
 
+def _opened_lock(path: Path) -> int:
+    """Open the file of a lock, or make it.
+
+    A lock is no link and has no other name: it lies in a folder that somebody else may have made,
+    and is written to and made where it is not there.
+    """
+    held = os.open(
+        path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+    )
+    try:
+        if _regular(held).st_nlink > 1:
+            raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+def _regular(held: int) -> os.stat_result:
+    """Return the facts of an open file; a pipe or a device, which need not end, is refused."""
+    found = os.fstat(held)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    return found
+
+
 def write_durable(path: Path, content: bytes) -> None:
     """Write a file that its owner alone can read, whole or not at all, and wait for the disk.
+
+    A link in its place is replaced, and what it leads to stays as it is.
 
     Raises:
         InputError: it cannot be written; what was there before stays.
     """
-    path = _real(path)
     part = path.with_name(f".{_short(path)}.{secrets.token_hex(6)}.part")
     try:
         number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -202,4 +234,6 @@ def _short(path: Path) -> str:
 
 def _unwritten(path: Path, error: OSError) -> InputError:
     hint = "; its folder must be there and writable" if error.errno in _NOT_OURS else ""
+    if path.is_symlink():
+        hint = "; it is a link, which nothing is written through: remove it"
     return InputError(f"cannot write {path}: {error.strerror}{hint}")

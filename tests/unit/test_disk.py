@@ -112,7 +112,7 @@ def test_links_lead_to_one_file_and_stay_links(tmp_path):
     real, link = tmp_path / "far" / "book", tmp_path / "book"
     link.symlink_to(real)
     count(link, b"1")
-    write_durable(link, b"2")
+    count(link, b"2")
     assert link.is_symlink()
     assert real.read_bytes() == b"2"
     assert oct(real.stat().st_mode)[-3:] == "600"
@@ -258,6 +258,52 @@ def test_a_place_that_cannot_be_is_said(tmp_path):
         count(tmp_path / "none" / "book", b"1")
     with pytest.raises(InputError, match="cannot read"), durable(tmp_path) as file:
         file.read()
+
+
+def link(path, to):
+    path.symlink_to(to)
+
+
+def fifo(path, to):
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("name", [os.link, link])
+def test_a_lock_under_somebody_s_name_for_a_file_of_ours_leaves_that_as_it_is(tmp_path, name):
+    """Whoever hands on a folder could put such a name where a lock will be."""
+    ours, lock = tmp_path / "ours", tmp_path / ".out-north.state.lock"
+    ours.write_text("precious")
+    name(*((ours, lock) if name is os.link else (lock, ours)))
+    with pytest.raises(InputError, match="cannot write"), sole(lock, "the job"):
+        pytest.fail("held")
+    assert ours.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", [link, fifo])
+def test_a_lock_makes_no_file_behind_a_link_and_waits_for_no_pipe(tmp_path, name):
+    name(tmp_path / ".book.lock", tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="cannot write"), durable(tmp_path / "book"):
+        pytest.fail("held")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_is_counted_in_is_a_file_and_no_pipe_that_never_ends(tmp_path):
+    os.mkfifo(tmp_path / "book")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "huge").touch()
+    os.truncate(tmp_path / "huge", 1 << 40)
+    for name in ("book", "zero", "huge"):
+        with pytest.raises(InputError, match="cannot read"), durable(tmp_path / name) as file:
+            file.read()
+
+
+def test_a_file_is_not_written_through_a_link(tmp_path):
+    ours = tmp_path / "ours"
+    ours.write_text("precious")
+    (tmp_path / "step-12.npz").symlink_to(ours)
+    write_durable(tmp_path / "step-12.npz", b"shares")
+    assert ours.read_text() == "precious"
+    assert (tmp_path / "step-12.npz").read_bytes() == b"shares"
 
 
 def test_a_second_start_is_told_who_holds_the_lock(tmp_path):

@@ -98,9 +98,16 @@ def staged(out: Path) -> Iterator[Path]:
 
 
 def state_of(out: Path, party: str) -> Path:
-    """Return where a party of a job keeps what it could go on from: beside the job's result."""
+    """Return where a party of a job keeps what it could go on from: beside the job's result.
+
+    Raises:
+        InputError: it is a link: shares would lie wherever who handed on the job wants them.
+    """
     out = out.absolute()
-    return out.with_name(f".{out.name}-{party}.state")
+    found = out.with_name(f".{out.name}-{party}.state")
+    if found.is_symlink():
+        raise InputError(f"{found} is a link, which nothing is kept behind; remove it")
+    return found
 
 
 def discard(checkpoints: Iterable[Path]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.disk import durable
+from tacit.disk import DurableFile, durable
 from tacit.dp.codec import ledger_from_record
 from tacit.dp.ledger import epsilon
 from tacit.errors import ConfigError, DataError
@@ -51,11 +51,7 @@ class Book:
             ConfigError: all trainings together would spend more than allowed.
             InputError: the book cannot be read.
         """
-        try:
-            content = self.path.read_bytes() if self.path.exists() else None
-        except OSError as error:
-            raise DataError(f"cannot read {self.path}: {error.strerror}") from error
-        entries, least = self._parsed(content)
+        entries, least = self._parsed(DurableFile(self.path).read())
         entries[""] = _known(events)
         return len(entries), self._allowed(entries, min(delta, least))
 

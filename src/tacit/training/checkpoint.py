@@ -12,6 +12,7 @@ import io
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.disk import make_durable, write_durable
+from tacit.disk import DurableFile, make_durable, write_durable
 from tacit.errors import DataError, InputError
 from tacit.files import open_arrays
 from tacit.ring import Prg
@@ -143,10 +144,7 @@ class StateFolder:
             DataError: there is none, or it is damaged.
         """
         file = self.path / f"step-{step}.npz"
-        try:
-            raw = file.read_bytes()
-        except OSError as error:
-            raise DataError(f"cannot read {file}: {error.strerror}") from error
+        raw = self._read(file.name)
         digest, payload = raw[:32], raw[32:]
         if hashlib.sha256(self.binding.encode() + payload).digest() != digest:
             raise DataError(f"{file} is damaged; start all parties with --fresh")
@@ -178,13 +176,9 @@ class StateFolder:
 
     def keep_key(self, name: str, key: bytes | None) -> bytes:
         """Write a key down, or read the one that was, if None is given."""
-        file = self.path / name
         if key is not None:
             self._write(name, key)
-        try:
-            return file.read_bytes()
-        except OSError as error:
-            raise DataError(f"cannot read {file}: {error.strerror}") from error
+        return self._read(name)
 
     def note_opening(self, step: int) -> None:
         """Write down, before it is done, that something is opened after a step."""
@@ -194,8 +188,8 @@ class StateFolder:
         """Return the last step after which something was opened, or was about to be; 0 for none."""
         file = self.path / _OPENED
         try:
-            return int(file.read_text()) if file.exists() else 0
-        except (OSError, ValueError) as error:
+            return int(self._read(_OPENED)) if file.exists() else 0
+        except ValueError as error:
             raise DataError(f"{file} is damaged; start all parties with --fresh") from error
 
     def remove(self) -> None:
@@ -208,10 +202,17 @@ class StateFolder:
         if not file.exists():
             return None
         try:
-            raw = json.loads(file.read_text(encoding="utf-8"))
+            raw = json.loads(self._read(_START))
             return str(raw["binding"]), str(raw["work"]), float(raw["bound"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{file} is damaged; start all parties with --fresh") from error
+
+    def _read(self, name: str) -> bytes:
+        """Read a file that must be there, and be one: the folder may be somebody else's making."""
+        content = DurableFile(self.path / name).read(most=sys.maxsize)
+        if content is None:
+            raise DataError(f"cannot read {self.path / name}: no such file")
+        return content
 
     def _write(self, name: str, content: bytes) -> None:
         write_durable(self.path / name, content)

@@ -16,7 +16,8 @@ class Patience:
         connect_s: until every peer is connected, at the start.
         silence_s: without a single byte from a peer that we wait for, heart-beats included.
         heartbeat_s: an idle side sends a heart-beat this often.
-        stall_s: for one wanted frame, however lively the peer; raise it for slow networks.
+        stall_s: for one wanted frame, or until a peer has taken what is on its way to it when we
+            leave, however lively it is; raise it for slow networks.
     """
 
     connect_s: float = 30.0

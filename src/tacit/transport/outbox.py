@@ -72,7 +72,8 @@ class StreamOutlet:
         """Send what is queued (with ``flush``), then ``last``; then close.
 
         Gives up when nothing moves for ``silence_s``: from now on, or, where a failure is told,
-        since something last did, for then the others have waited long enough.
+        since something last did, for then the others have waited long enough; and after
+        ``stall_s``, however lively the peer: one that takes a byte now and then would keep us here.
         """
         with self._changed:
             if not flush:
@@ -81,10 +82,13 @@ class StreamOutlet:
             self._queue.append(last)
             self._is_finishing = True
             self._changed.notify_all()
-        begun = monotonic() if flush else 0.0
+        called = monotonic()
+        begun = called if flush else 0.0
         while self._thread.is_alive():
             self._thread.join(TICK_S)
-            if monotonic() - max(begun, self._last_write) > self._patience.silence_s:
+            now = monotonic()
+            is_silent = now - max(begun, self._last_write) > self._patience.silence_s
+            if is_silent or now - called > self._patience.stall_s:
                 self._is_abandoned = True
         self._sink.close()
 

@@ -2,10 +2,11 @@
 
 import http.client
 import json
+import select
 import socket
 import threading
 import time
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from functools import partial
 
 import pytest
@@ -353,6 +354,92 @@ def test_connections_that_stay_make_no_more_threads_than_there_may_be(monkeypatc
                 continue
             break
         assert status == 200
+
+
+def test_a_program_can_try_out_what_another_one_said(tmp_path):
+    """No guarantee, and said so: what is known of a prompt need not be sent again."""
+    secret, wrong = "a pin is fourseven really it is", "a pin is ninethree really it is"
+
+    def sent(port, text):
+        asked = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
+        return json.loads(ask(port, body=asked)[1])["tacit"]["first_token"]["payload_bytes"]
+
+    with (
+        chat(write_model(tmp_path / "tiny"), protocol="permuted") as talk,
+        serving(talk) as (port, _, _),
+    ):
+        whole = sent(port, secret)
+        assert sent(port, wrong) == whole
+        assert sent(port, secret) < whole / 2
+
+
+HEAD = (
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: application/json\r\n"
+)
+BODY = HEAD + b"Content-Length: 9999\r\n\r\n{"
+STARTS = {"nothing": b"", "half a head": HEAD, "half a body": BODY}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_connections_that_stay_keep_nobody_out(start):
+    """On 0.2 sixty-four of them were all there were: everybody else was refused."""
+    with served(Script("hello")) as (port, _, _), ExitStack() as stack:
+        for _ in range(200):
+            held = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            with suppress(OSError):  # it was cut for one that came later
+                held.sendall(STARTS[start])
+        assert ask(port)[0] == 200
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_request_that_drips_in_is_not_waited_for(monkeypatch, start):
+    monkeypatch.setattr(endpoint_module, "_REQUEST_S", 0.3)
+    with (
+        served(Script("hello")) as (port, _, _),
+        socket.create_connection(("127.0.0.1", port), timeout=60) as held,
+    ):
+        held.sendall(STARTS[start])
+        is_cut = False
+        for _ in range(600):  # on 0.2 every byte bought another minute
+            if select.select([held], [], [], 0.1)[0]:
+                is_cut = True
+                break
+            held.sendall(b"x")
+        assert is_cut
+
+
+def test_no_more_questions_wait_than_leave_room_and_who_waits_is_not_cut(monkeypatch):
+    monkeypatch.setattr(endpoint_module, "_MOST_ASKED", 3)
+    monkeypatch.setattr(endpoint_module, "_MOST_CONNECTIONS", 5)
+    with served(Reader("hello", parts=1 << 20)) as (port, _, _), ExitStack() as stack:
+        asked = {
+            one.sock: one
+            for one in (stack.enter_context(closing(open_ask(port, 13 * "x"))) for _ in range(4))
+        }
+        (refused,) = select.select([*asked], [], [], 60)[0]
+        answer = asked.pop(refused).getresponse()
+        assert answer.status == 503
+        assert b"3 questions wait already" in answer.read()
+        for _ in range(30):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert ask(port, "GET", "/v1/models", None)[0] == 200
+        assert not select.select([*asked], [], [], 0)[0]
+
+
+def test_who_takes_its_answer_slowly_is_left_after_a_while_in_all(monkeypatch):
+    """Each piece alone was in time on 0.2, and all others waited for each."""
+    clock = [0.0]
+    handler = endpoint_module._Handler.__new__(endpoint_module._Handler)
+    monkeypatch.setattr(endpoint_module.time, "monotonic", lambda: clock[0])
+
+    class Slow:
+        def write(self, data):
+            clock[0] += 50.0
+
+    handler.wfile = Slow()
+    handler._event({})
+    with pytest.raises(TimeoutError, match="too slowly"):
+        handler._event({})
 
 
 def raw(port, text):

@@ -10,7 +10,7 @@ import torch
 
 from tacit.cli import folder
 from tacit.cli.commands.ask import Reply, write_reply
-from tacit.cli.folder import check_target, find_aside, staged, write_text
+from tacit.cli.folder import check_target, find_aside, staged, state_of, write_text
 from tacit.errors import InputError
 
 RESULT = '{"schema": 1, "version": "0", "parties": []}'
@@ -238,3 +238,11 @@ def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path):
     assert os.read(reading, 10) == b"hello"
     os.close(reading)
     assert oct(pipe.stat().st_mode)[-3:] == "644"
+
+
+def test_nothing_that_a_party_keeps_lies_behind_a_link(tmp_path):
+    """Whoever hands on a job could have its checkpoints written into a folder of their choice."""
+    (tmp_path / ".out-north.state").symlink_to(tmp_path)
+    with pytest.raises(InputError, match="is a link"):
+        state_of(tmp_path / "out", "north")
+    assert state_of(tmp_path / "out", "south") == tmp_path / ".out-south.state"

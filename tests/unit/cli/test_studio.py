@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import re
 import resource
+import sys
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -20,11 +21,13 @@ from tacit.cli.jobs.kinds import KINDS
 from tacit.cli.journal import Journal
 from tacit.cli.screen import STAGES
 from tacit.cli.studio import index as index_module
+from tacit.cli.studio import talks as talks_module
 from tacit.cli.studio import words as words_module
 from tacit.cli.studio.app import make_app
 from tacit.cli.studio.guard import COOKIE, Keys
 from tacit.cli.studio.index import Index, Summary
 from tacit.cli.studio.spent import list_data, spent_on
+from tacit.errors import PartyError
 from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
 
 testclient = pytest.importorskip("starlette.testclient")
@@ -727,3 +730,28 @@ def test_texts_stand_out_from_what_is_behind_them_by_day_and_by_night():
     for scheme in schemes:
         for text, behind in pairs:
             assert contrast(scheme[text], scheme[behind]) >= 4.5, (text, behind)
+
+
+def test_words_go_to_the_chat_s_own_endpoint_whatever_a_line_of_it_says(monkeypatch):
+    """A line of a chat quotes what the owner says; on 0.2 it could name where the words go."""
+    said = PartyError("owner", "listening on http://198.51.100.7:80/v1; not here", said_by="owner")
+    code = (
+        "import sys; words, where = sys.argv[1], sys.argv[-1]\n"
+        "print('user   ', words, flush=True); print(words, flush=True)\n"
+        "print(f'listening on http://{where}/v1; stop with Ctrl-C', flush=True)\n"
+        "print('user   ', words, flush=True); sys.stdin.read()"
+    )
+
+    def command(_, *options):
+        return [sys.executable, "-c", code, f"{said}; meeting again", *options]
+
+    monkeypatch.setattr(talks_module, "python_command", command)
+    talk = talks_module.Talk([], "a talk")
+    ours = f"http://{talk.options[-1]}/v1"
+    deadline = time.monotonic() + 60
+    while talk.is_alive and time.monotonic() < deadline:  # it ends when all was said
+        time.sleep(0.01)
+    while len(talk.lines) < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sum("198.51.100.7" in line for line in talk.lines) == 3
+    assert talk.endpoint == ours

@@ -1,5 +1,6 @@
 """A training that is taken up again draws no mask twice, whatever a restarting party does."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -331,3 +332,17 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     file.write_bytes(file.read_bytes()[:-3] + b"xyz")
     with pytest.raises(DataError, match="damaged"):
         folder.load(3)
+
+
+@pytest.mark.parametrize("name", ["start.json", "noise.key", "opened", "step-1.npz"])
+def test_what_is_taken_up_is_a_file_and_no_pipe_that_never_ends(tmp_path, name):
+    folder = StateFolder(tmp_path, "binding")
+    os.mkfifo(tmp_path / name)
+    reads = {
+        "start.json": folder.bound,
+        "noise.key": lambda: folder.noise(is_new=False),
+        "opened": folder.opened,
+        "step-1.npz": folder.attempts,
+    }
+    with pytest.raises(InputError):
+        reads[name]()

@@ -1,5 +1,6 @@
 """How long a link that is closed waits for a peer that takes nothing, on a clock of the test."""
 
+import itertools
 import threading
 import time
 
@@ -10,7 +11,7 @@ from tacit.transport.head import BYE, DATA, make_head
 from tacit.transport.outbox import StreamOutlet
 from tacit.transport.packet import Packet, control, fail
 
-SILENCE_S = 20.0
+SILENCE_S, STALL_S = 20.0, 10_000.0
 PATIENT_S = 30.0  # how long the test waits for a thread before it says that it hangs
 
 
@@ -42,7 +43,7 @@ def clock(monkeypatch):
 def stuck(clock):
     """An outlet that has begun to write a large packet, of which nothing is taken."""
     sink = Full()
-    patience = Patience(silence_s=SILENCE_S, heartbeat_s=1.0, stall_s=10_000)
+    patience = Patience(silence_s=SILENCE_S, heartbeat_s=1.0, stall_s=STALL_S)
     outlet = StreamOutlet(sink, name="eve", patience=patience, limits=Limits())
     load = frame_bytes(bytes(1 << 20))
     packet = Packet(make_head(DATA, "online", "x/1", load.dtype, load.shape), 1, load)
@@ -90,3 +91,19 @@ def test_a_link_that_is_stuck_since_a_moment_is_not_given_up_at_once(stuck, cloc
     clock[0] += SILENCE_S / 2 + 0.1
     thread.join(PATIENT_S)
     assert not thread.is_alive()
+
+
+def test_a_peer_that_takes_a_byte_now_and_then_does_not_keep_us(stuck, clock):
+    outlet, sink = stuck
+    turns = itertools.cycle((1, 0))
+
+    def drip(data):
+        clock[0] += SILENCE_S / 4
+        return next(turns)
+
+    sink.send = drip
+    thread = finish(outlet, control(BYE), flush=True)
+    thread.join(PATIENT_S)
+    assert not thread.is_alive()
+    assert sink.is_closed
+    assert STALL_S < clock[0] - 1000.0 < 1 << 20  # all of it would take ten million seconds

@@ -7,6 +7,7 @@ Host and JSON that a page could only send after asking, which is never granted.
 import ipaddress
 import json
 import logging
+import math
 import secrets
 import select
 import socket
@@ -14,12 +15,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 
+from tacit.cli.commands.completion_request import Request as CompletionRequest
 from tacit.cli.commands.completion_request import read_request
 from tacit.errors import ConfigError, InputError, PartyError, TacitError
 from tacit.llm import Ask, Chat, Manner, Receipt, Spent
@@ -27,8 +29,14 @@ from tacit.llm import Ask, Chat, Manner, Receipt, Spent
 _LARGEST_BODY_BYTES = 1 << 20
 _MOST_CONNECTIONS = 64
 """Programs that are connected at once; each has a thread."""
+_MOST_ASKED = 32
+"""Questions that wait or are answered: beside them there is always room for who comes anew."""
+_REQUEST_S = 20.0
+"""How long a connection may take for a whole request, from its start or from the last answer."""
+_LEAVING_S = 1.0
+"""How long the thread of a connection that was cut has to leave."""
 _SILENCE_S = 60.0
-"""How long a program may neither send what it began nor take what it asked for."""
+"""How long a program may make us wait, over a whole answer, until it takes what it asked for."""
 _GLANCE_S = 0.2
 """How often who waits for its turn is looked at."""
 _HUNG_UP: int = getattr(select, "POLLRDHUP", 0)
@@ -139,22 +147,35 @@ Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class _Server(ThreadingHTTPServer):
+    """Serves connections in threads, of which there are not too many.
+
+    Who has sent a whole question keeps its connection until it is answered. All others have a time
+    to do so, and the one that has waited longest is cut when there is no room for who comes anew:
+    connections that stay keep nobody out.
+    """
+
     daemon_threads = True
     request_queue_size = _MOST_CONNECTIONS  # the library's 5 reset a burst of twenty
 
     def __init__(self, address: tuple[str, int], endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._idle: dict[Request, float] = {}  # until when they may be, in the order of it
+        self._asked = 0
         super().__init__(address, _Handler)
 
     def process_request(self, request: Request, client_address: object) -> None:
-        """Serve a connection in a thread, if there are not too many already."""
+        """Serve a connection in a thread, for which another one is cut if there are too many."""
         if not self._free.acquire(blocking=False):
-            return self.shutdown_request(request)
+            self._cut(math.inf, most=1)
+            if not self._free.acquire(timeout=_LEAVING_S):
+                return self.shutdown_request(request)
         try:
+            self._wait_for(request)
             super().process_request(request, client_address)
         except BaseException:  # no thread was started
-            self._free.release()
+            self._leave(request)
             raise
         return None
 
@@ -163,7 +184,43 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._leave(request)
+
+    def service_actions(self) -> None:
+        """Cut those whose time is over; called several times a second."""
+        self._cut(time.monotonic())
+
+    @contextmanager
+    def asking(self, request: Request) -> Iterator[bool]:
+        """Keep a connection while its question is answered; say whether it may wait for that."""
+        with self._lock:
+            self._idle.pop(request, None)
+            is_welcome = self._asked < _MOST_ASKED
+            self._asked += 1
+        try:
+            yield is_welcome
+        finally:
+            with self._lock:
+                self._asked -= 1
+            self._wait_for(request)
+
+    def _wait_for(self, request: Request) -> None:
+        with self._lock:
+            self._idle[request] = time.monotonic() + _REQUEST_S
+
+    def _leave(self, request: Request) -> None:
+        with self._lock:
+            self._idle.pop(request, None)
+        self._free.release()
+
+    def _cut(self, now: float, most: int = _MOST_CONNECTIONS) -> None:
+        """Cut connections that could have asked until now; their threads leave by themselves."""
+        with self._lock:
+            for request in [one for one, until in self._idle.items() if until < now][:most]:
+                del self._idle[request]
+                if isinstance(request, socket.socket):
+                    with suppress(OSError):  # it has gone by itself
+                        request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing on the terminal: a program that went away, or sent something odd."""
@@ -175,6 +232,8 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _SILENCE_S
     protocol_version = "HTTP/1.1"
     server_version = "tacit"
+    _slow_s = 0.0
+    """How long we have waited for a program to take its answer."""
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: what is asked is the user's."""
@@ -196,11 +255,11 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(HTTPStatus.NOT_FOUND, f"no such path: {self.path}")
         try:
             request = read_request(self._body(), self.server.endpoint.manner)
-            with closing(self.server.endpoint.answer(request.ask, self._look)) as parts:
-                # The first part shows whether the conversation can be answered at all.
-                whole = chain([next(parts)], parts)
-                completion = _Completion(self.server.endpoint.name)
-                (self._stream if request.is_streamed else self._whole)(completion, whole)
+            with self.server.asking(self.connection) as is_welcome:
+                if not is_welcome:
+                    text = f"{_MOST_ASKED} questions wait already; ask again later"
+                    return self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, text)
+                self._answer(request)
         except InputError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
         except OSError:  # the program is gone, or too slow
@@ -209,6 +268,13 @@ class _Handler(BaseHTTPRequestHandler):
             is_party = isinstance(error, PartyError)
             status = HTTPStatus.BAD_GATEWAY if is_party else HTTPStatus.INTERNAL_SERVER_ERROR
             self._refuse(status, self._told(error))
+
+    def _answer(self, request: CompletionRequest) -> None:
+        with closing(self.server.endpoint.answer(request.ask, self._look)) as parts:
+            # The first part shows whether the conversation can be answered at all.
+            whole = chain([next(parts)], parts)
+            completion = _Completion(self.server.endpoint.name)
+            (self._stream if request.is_streamed else self._whole)(completion, whole)
 
     def _whole(self, completion: "_Completion", answer: Iterator[str | Receipt]) -> None:
         parts = list(answer)
@@ -252,8 +318,11 @@ class _Handler(BaseHTTPRequestHandler):
         return f"this request cannot be answered ({type(error).__name__})"
 
     def _event(self, content: object) -> None:
+        begun = time.monotonic()
         self.wfile.write(b"data: " + _written(content) + b"\n\n")
-        self.wfile.flush()
+        self._slow_s += time.monotonic() - begun
+        if self._slow_s > _SILENCE_S:  # others wait for their turn
+            raise TimeoutError("the program takes its answer too slowly")
 
     def _body(self) -> object:
         if self.headers.get_content_type() != "application/json":

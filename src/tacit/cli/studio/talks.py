@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import re
 import secrets
 import socket
 import subprocess
@@ -16,7 +15,6 @@ from urllib.parse import urlsplit
 from tacit.errors import InputError, PartyError
 from tacit.party import python_command
 
-_LISTENS = re.compile(r"listening on (http://\S+);")
 _SILENCE_S = 3600.0
 _MOST_LINES = 50
 
@@ -73,6 +71,8 @@ class Talk:
         self._lock = threading.Lock()
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
+        # Where the words go is ours to say: a line of the chat may quote another party.
+        self._ordered = f"http://{address}/v1"
         self.options = [*options, "--endpoint", address]
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             python_command("chat", *self.options),
@@ -124,8 +124,8 @@ class Talk:
         with said:
             for line in said:
                 self.lines = [*self.lines[1 - _MOST_LINES :], line.rstrip()]
-                if found := _LISTENS.search(line):
-                    self.endpoint = found[1]
+                if line.startswith(f"listening on {self._ordered};"):
+                    self.endpoint = self._ordered
 
     def _ask(self, messages: list[dict[str, str]], turn: Turn) -> None:
         began, first = time.monotonic(), 0.0

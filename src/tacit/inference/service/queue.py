@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NoAnswerError
 from dataclasses import dataclass, field
+from time import monotonic
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from tacit.transport import Frame, Link, frame_bytes
 
 ANSWER_S = 120.0
 """How long a question may wait, for its other share and for its turn."""
+GOODBYE_S = 20.0
+"""How long clients have to take their last answers when the service ends."""
 LARGEST_VISIT = 1 << 62
 _log = logging.getLogger(__name__)
 
@@ -48,10 +51,18 @@ class RequestQueue:
     waiting.
     """
 
-    def __init__(self, task: ServiceTask, *, report: Report, answer_s: float = ANSWER_S) -> None:
+    def __init__(
+        self,
+        task: ServiceTask,
+        *,
+        report: Report,
+        answer_s: float = ANSWER_S,
+        goodbye_s: float = GOODBYE_S,
+    ) -> None:
         self._task = task
         self._report = report
         self._answer_s = answer_s
+        self._goodbye_s = goodbye_s
         self._lock = threading.Lock()
         self._open: dict[Ticket, _Question] = {}
         self._links: dict[str, Link] = {}
@@ -102,8 +113,13 @@ class RequestQueue:
             self._open.clear()
         for question in questions:
             question.answer.cancel()
-        for link in links:
-            link.close()
+        # All at once, and not for as long as a client that takes a byte now and then would have us.
+        closing = [threading.Thread(target=link.close, daemon=True) for link in links]
+        for thread in closing:
+            thread.start()
+        limit = monotonic() + self._goodbye_s
+        for thread in closing:
+            thread.join(max(limit - monotonic(), 0))
 
     def _attend(self, link: Link) -> None:
         """Answer one client until it leaves."""

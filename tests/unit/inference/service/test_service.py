@@ -419,6 +419,37 @@ def test_shares_of_another_model_are_refused(make_service_task, tmp_path):
         load_share(tmp_path / "none.npz", frac_bits=16, bound=4.0)
 
 
+class Dripping:
+    """A link whose other end takes a byte now and then, so that closing it never ends."""
+
+    peer = "client-0"
+
+    def __init__(self):
+        self.is_over = threading.Event()
+
+    def send(self, tag, frame, *, phase="online"):
+        pass
+
+    def recv(self, tag):
+        self.is_over.wait()
+        raise LinkClosed(self.peer, "over")
+
+    def close(self, *, failure=None):
+        self.is_over.wait()
+
+
+def test_a_service_ends_though_a_client_takes_its_answers_without_end(make_service_task):
+    queue = RequestQueue(make_service_task(), report=lambda ticket, rows: None, goodbye_s=0.05)
+    link = Dripping()
+    queue.admit(link)
+    ending = threading.Thread(target=queue.close, daemon=True)
+    ending.start()
+    ending.join(30.0)
+    is_over = not ending.is_alive()
+    link.is_over.set()
+    assert is_over
+
+
 def test_an_answer_to_nobody_is_dropped(make_service_task):
     queue = RequestQueue(make_service_task(), report=lambda ticket, rows: None)
     queue.answer(Ticket(0, 0, 0), "too late")
