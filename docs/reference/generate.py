@@ -16,6 +16,10 @@ SOURCE = FOLDER.parents[1] / "src"
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "audit": ("tacit.audit", ()),
     "connect": ("tacit.cli.launch.connect", ("connect", "Member", "Answer")),
+    "data": (
+        "tacit.data",
+        ("load_file", "load_dataset", "search_path", "split_dataset", "Rows", "Source"),
+    ),
     "dp": ("tacit.dp", ()),
     "federated": (
         "tacit.federated",

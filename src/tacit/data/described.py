@@ -5,17 +5,14 @@ dates become days, missing numbers are filled in; which values there are is writ
 taken from the rows, because the number of features is known to every party.
 """
 
-import csv
 import gzip
 import io
-import logging
 import math
-import re
 import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -23,32 +20,19 @@ from typing import IO, Any
 
 import numpy as np
 
+from tacit.data.query import run_query
 from tacit.data.rows import Floats, Rows
-from tacit.data.tables import MOST_CLASSES, read_parquet
+from tacit.data.tables import MOST_CLASSES, check_names, read_cells, read_parquet
 from tacit.errors import DataError
 from tacit.files import refuse_endless
 
 _EPOCH = date(1970, 1, 1)
 _KEYS = ("file", "encoding", "database", "query", "columns", "missing")
-_LOCKED = {
-    # What one reads before running must not run: no code is fetched or loaded by a query, and
-    # names of tables are not looked up among the variables of this process.
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "python_enable_replacements": "false",
-}
-_AS_PART = "FROM query(?)"
-_ACTS = ("COPY_TO_FILE", "JSON_EXECUTE_SERIALIZED_SQL")
-"""What a plan calls its parts that do more than read."""
 _MOST_UNPACKED = 1 << 30
 """What an archive may unpack to, in bytes: 3 MB can hold 3 GB."""
-_log = logging.getLogger(__name__)
 _EXAMPLE = 'for instance: ward = ["north", "south"], admitted = "date", notes = "skip"'
 
 Cells = Sequence[Any]  # whatever a file, a column of Parquet or a database gives
-Columns = Mapping[str, Cells]
-"""Of a table, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +133,9 @@ def _read_description(path: Path) -> Description:
     )
 
 
-def _read_table(about: Description) -> Columns:
+def _read_table(about: Description) -> Mapping[str, Cells]:
     if about.query is not None:
-        return _run_query(about)
+        return run_query(about.query, about.database, about.path, [*about.columns, *about.missing])
     assert about.file is not None  # noqa: S101 - one of the two is there
     refuse_endless(about.file)
     if about.file.suffix.lower() == ".parquet":
@@ -204,98 +188,17 @@ def _only_table(file: Path, packed: IO[bytes]) -> Iterator[IO[bytes]]:
             yield table
 
 
-def _parse(file: Path, text: str) -> Columns:
+def _parse(file: Path, text: str) -> Mapping[str, Cells]:
     head = text.partition("\n")[0]
-    delimiter = max(",;\t", key=head.count)
-    reader = csv.reader(io.StringIO(text), strict=True, delimiter=delimiter)
-    try:
-        names = [name.strip() for name in next(reader, [])]
-        rows = [(reader.line_num, row) for row in reader if row]
-    except csv.Error as error:
-        raise DataError(f"{file}: not a table of separated values: {error}") from error
-    if not all(names) or len(set(names)) < len(names):
-        raise DataError(f"{file}: wanted columns with names of their own, found {names}")
+    found = read_cells(file, io.StringIO(text), "separated", max(",;\t", key=head.count))
+    _, names = next(found, (0, []))
+    rows = [(line, row) for line, row in found if row]
+    if names:  # of an empty file it is said that there are no rows
+        check_names(file, names)
     uneven = next((line for line, row in rows if len(row) != len(names)), None)
     if uneven is not None:
         raise DataError(f"{file}: line {uneven} does not have {len(names)} columns")
-    return {name: [row[at].strip() for _, row in rows] for at, name in enumerate(names)}
-
-
-def _run_query(about: Description) -> Columns:
-    try:
-        import duckdb
-    except ModuleNotFoundError as error:
-        raise DataError(
-            f"{about.path}: a query needs DuckDB; run: pip install 'tacit-ml[sql]'"
-        ) from error
-    if about.database is not None:
-        refuse_endless(about.database)
-    names: list[str] = list(about.columns) + list(about.missing)
-    try:
-        with closing(
-            duckdb.connect(
-                str(about.database or ":memory:"),
-                read_only=about.database is not None,
-                config=dict(_LOCKED),
-            )
-        ) as link:
-            _check_it_only_reads(about, duckdb, link)
-            known = link.execute("SELECT column_name FROM duckdb_columns()").fetchall()
-            names += [one for (one,) in known]
-            found = link.execute(_AS_PART, [about.query])
-            heads = [column[0] for column in found.description]
-            rows = found.fetchall()
-    except duckdb.Error as error:
-        # Its text holds cells, in the first line already; whoever asks for log messages sees it.
-        _log.debug("%s: query: %s", about.path, error)
-        raise DataError(f"{about.path}: query: {_said(duckdb, error, names)}") from None
-    return {name: [row[at] for row in rows] for at, name in enumerate(heads)}
-
-
-def _check_it_only_reads(about: Description, duckdb: Any, link: Any) -> None:
-    """Lock a connection, and refuse a query that does more than read what belongs to it.
-
-    Guarantee: one SELECT, by a connection that loads no extension, opens no file outside the
-    folders of the description and of its database, and cannot be told otherwise. Such a SELECT can
-    still write where a COPY is a part of it, so that it is asked as the part of another one, where
-    DuckDB has none, and without the one function that runs statements out of a text.
-    """
-    query = about.query or ""
-    kinds = [one.type for one in link.extract_statements(query)]
-    if kinds != [duckdb.StatementType.SELECT]:
-        found = ", ".join(kind.name for kind in kinds) or "none"
-        raise DataError(f"{about.path}: query: wanted one SELECT, found {found}")
-    folders = {str(one.resolve().parent) for one in (about.path, about.database) if one is not None}
-    link.execute(f"SET allowed_directories = [{', '.join(map(_quoted, sorted(folders)))}]")
-    link.execute("SET enable_external_access = false")
-    link.execute("SET lock_configuration = true")
-    (plan,) = link.execute(f"EXPLAIN (FORMAT JSON) {_AS_PART}", [query]).fetchall()
-    acts = next((one for one in _ACTS if one in plan[1].upper()), None)
-    if acts is not None:
-        raise DataError(f"{about.path}: query: wanted one SELECT that only reads, found {acts}")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _said(duckdb: Any, error: Exception, names: Sequence[str]) -> str:
-    """Say what kind of error it is and at which column, never in DuckDB's words."""
-    kind = type(error).__name__.removesuffix("Exception")
-    at = next(
-        (one for one in names if re.search(rf"\bcolumn \"?{re.escape(one)}\b", str(error))), None
-    )
-    where = "" if at is None else f" at column {at!r}"
-    advice = "`tacit --debug` shows DuckDB's own words, which may hold values of cells"
-    if isinstance(error, duckdb.PermissionException):
-        advice = "a query reads its database and files in the folder of its description alone"
-    elif isinstance(error, duckdb.IOException | duckdb.CatalogException) and (
-        "extension" in str(error) or "not a valid DuckDB" in str(error)
-    ):
-        advice = (
-            "DuckDB would have to load an extension, which is not done: export the table to a file"
-        )
-    return f"DuckDB found an error of kind {kind}{where}; {advice}"
+    return {name: [row[at] for _, row in rows] for at, name in enumerate(names)}
 
 
 def _features(about: Description, name: str, cells: Cells) -> dict[str, Floats]:

@@ -69,8 +69,8 @@ class Rows:
     def __len__(self) -> int:
         return len(self.features)
 
-    def take(self, chosen: Sequence[int] | slice | NDArray[Any]) -> Self:
-        """Keep some rows, in the order given."""
+    def take(self, chosen: Sequence[int] | slice | Labels) -> Self:
+        """Keep some rows by their places, in the order given."""
         at = np.arange(len(self))[chosen if isinstance(chosen, slice) else np.asarray(chosen, int)]
         return replace(
             self,

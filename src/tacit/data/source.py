@@ -139,7 +139,8 @@ class Source:
         """
         found = split(self.whole(search, given), part=self.part, test_share=self.test_share)
         found = self._with_ids(found)
-        found = found.take(stretch(self.rows, len(found), f"{self.key}.rows"))
+        if self.rows is not None:
+            found = found.take(stretch(self.rows, len(found), f"{self.key}.rows"))
         if self.shape is not None:
             found = replace(found, features=shaped(found.features, self.shape, "data.shape"))
         if self.columns is not None:
@@ -191,7 +192,7 @@ class Source:
 def load_file(path: Path, *, label: str | None, allows_missing: bool = False) -> Rows:
     """Load a user's own data by the file's ending: ``.csv``, ``.npz``, ``.parquet`` or ``.toml``.
 
-    A TOML file describes a table of more than numbers; see `tacit.data.described`.
+    A TOML file describes a table of more than numbers; see docs/howto/data.md.
 
     Args:
         path: the file.

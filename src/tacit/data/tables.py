@@ -8,7 +8,7 @@ Messages name the file, the row and the column, never the value: it may be a pat
 import csv
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +38,35 @@ def load_csv(path: Path, *, label: str | None, allows_missing: bool = False) -> 
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            names, values, lines = _parse_csv(path, reader, "nan" if allows_missing else "")
+            found = read_cells(path, stream, "comma-separated")
+            names, values, lines = _numbers(path, found, "nan" if allows_missing else "")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not a text in UTF-8 (byte {error.start})") from error
-    except csv.Error as error:
-        raise DataError(f"{path}: not a table of comma-separated values: {error}") from error
     return from_columns(path, names, values, label, lines, allows_missing)
+
+
+def read_cells(
+    path: Path, text: Iterable[str], kind: str, delimiter: str = ","
+) -> Iterator[tuple[int, list[str]]]:
+    """Read rows of cells, each with the line that it ends in; the first names the columns.
+
+    Args:
+        path: the file, in errors.
+        text: its lines.
+        kind: of values, in errors.
+        delimiter: what stands between two cells.
+
+    Raises:
+        DataError: the text is no such table.
+    """
+    reader = csv.reader(text, strict=True, delimiter=delimiter)
+    try:
+        for row in reader:
+            yield reader.line_num, [cell.strip() for cell in row]
+    except csv.Error as error:
+        raise DataError(f"{path}: not a table of {kind} values: {error}") from error
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:  # any shape and dtype, checked later
@@ -82,26 +102,25 @@ def read_parquet(path: Path) -> dict[str, Any]:  # pyarrow brings no types
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def _parse_csv(path: Path, reader: Any, empty: str) -> tuple[list[str], Floats, list[int]]:
-    # The csv module does not name the type of its reader. An empty cell is read as `empty`.
-    names = [name.strip() for name in next(reader, [])]
-    _check_names(path, names)
+def _numbers(
+    path: Path, found: Iterator[tuple[int, list[str]]], empty: str
+) -> tuple[list[str], Floats, list[int]]:
+    """Read names, numbers and the lines they end in; an empty cell is read as `empty`."""
+    _, names = next(found, (0, []))
+    check_names(path, names)
     rows: list[list[float]] = []
     lines: list[int] = []
     blank = None
-    for row in reader:
+    for line, row in found:
         if not row:
-            blank = blank or reader.line_num
+            blank = blank or line
             continue
         if blank is not None:
             raise DataError(f"{path}: line {blank} is blank, with rows after it")
         if len(row) != len(names):
-            raise DataError(
-                f"{path}: line {reader.line_num} has {len(row)} columns, wanted {len(names)}"
-            )
-        cells = [cell.strip() or empty for cell in row]
-        rows.append(_parse_row(path, cells, names, reader.line_num))
-        lines.append(reader.line_num)
+            raise DataError(f"{path}: line {line} has {len(row)} columns, wanted {len(names)}")
+        rows.append(_parse_row(path, [cell or empty for cell in row], names, line))
+        lines.append(line)
     return names, np.array(rows, np.float64).reshape(len(rows), len(names)), lines
 
 
@@ -155,7 +174,7 @@ def load_parquet(path: Path, *, label: str | None, allows_missing: bool = False)
         DataError: a column holds something else, or anything that `load_csv` refuses.
     """
     columns = read_parquet(path)
-    _check_names(path, list(columns))
+    check_names(path, list(columns))
     arrays = []
     from pyarrow import float64, types  # which is there, as columns have been read
 
@@ -210,7 +229,8 @@ def named_rows(
     )
 
 
-def _check_names(path: Path, names: list[str]) -> None:
+def check_names(path: Path, names: list[str]) -> None:
+    """Refuse columns without names of their own."""
     if not names:
         raise DataError(f"{path}: empty, wanted a line of column names")
     if not all(names) or len(set(names)) < len(names):

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from tacit.audit.property.views import Layers, Rows, SeenUpdates, SeenWeights
+from tacit.audit.property.views import Labelled, Layers, SeenUpdates, SeenWeights
 from tacit.audit.reconstruction import do_work
 from tacit.errors import ConfigError
 
@@ -137,7 +137,7 @@ class _SetJudge(nn.Module):
         return scores[:, 0]
 
 
-def _draw(rows: Rows, count: int, generator: torch.Generator) -> Rows:
+def _draw(rows: Labelled, count: int, generator: torch.Generator) -> Labelled:
     picks = (torch.empty(count).uniform_(generator=generator) * len(rows[0])).long()
     picks = picks.clamp_max(len(rows[0]) - 1).to(rows[0].device)
     return rows[0][picks], rows[1][picks]

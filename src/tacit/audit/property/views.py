@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tacit.audit.reconstruction import GRADIENT, Defence, Update, Work, see_update
 from tacit.errors import ConfigError, DataError
 
-Rows = tuple[Tensor, Tensor]
+Labelled = tuple[Tensor, Tensor]
 """Rows and their labels."""
 
 Layers = tuple[tuple[Tensor, Tensor], ...]
@@ -32,8 +32,8 @@ class SeenUpdates:
     model: nn.Module
     updates: tuple[Update, ...]
     records: int
-    with_property: Rows
-    without: Rows
+    with_property: Labelled
+    without: Labelled
     work: Work = GRADIENT
 
 
@@ -54,10 +54,10 @@ class SeenWeights:
 
 def see_updates(
     model: nn.Module,
-    clients: Sequence[Rows],
+    clients: Sequence[Labelled],
     *,
-    with_property: Rows,
-    without: Rows,
+    with_property: Labelled,
+    without: Labelled,
     classes: int,
     work: Work = GRADIENT,
     defence: Defence | None = None,

@@ -225,10 +225,10 @@ def _lay_line(view: View, name: str, cells: Sequence[str]) -> Markup:
     )
 
 
-Rows = list[tuple[str, list[str]]]
+Lines = list[tuple[str, list[str]]]
 
 
-def _list_facts(view: View, results: Sequence[Result]) -> Rows:
+def _list_facts(view: View, results: Sequence[Result]) -> Lines:
     words = view.words
 
     def seconds(one: Result) -> str:
@@ -248,7 +248,7 @@ def _list_facts(view: View, results: Sequence[Result]) -> Rows:
     return [(words(name), [of(one) for one in results]) for name, of in facts]
 
 
-def _list_metrics(results: Sequence[Result]) -> Rows:
+def _list_metrics(results: Sequence[Result]) -> Lines:
     names = dict.fromkeys(metric.name for one in results for metric in one.utility)
     rows = []
     for name in names:
@@ -263,7 +263,7 @@ def _list_metrics(results: Sequence[Result]) -> Rows:
     return rows
 
 
-def _list_claims(results: Sequence[Result]) -> Rows:
+def _list_claims(results: Sequence[Result]) -> Lines:
     subjects = dict.fromkeys(claim.subject for one in results for claim in one.claims)
     rows = []
     for subject in subjects:
@@ -278,7 +278,7 @@ def _list_claims(results: Sequence[Result]) -> Rows:
     return rows
 
 
-def _list_leaks(results: Sequence[Result]) -> Rows:
+def _list_leaks(results: Sequence[Result]) -> Lines:
     names = dict.fromkeys((leak.to, leak.kind) for one in results for leak in one.leakage)
     rows = []
     for to, kind in names:
