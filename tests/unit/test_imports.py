@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import tacit
-from tacit.plugins import PLUGINS
+from tacit.mpc.mixing import NO_DEALER
+from tacit.plugins import PLUGINS, load
 
 PACKAGE = Path(tacit.__file__).parent
 LEAVES = {
@@ -222,3 +223,33 @@ def test_modules_do_not_import_each_other_in_a_circle():
 
     for name in graph:
         visit(name)
+
+
+PROTOCOLS = PACKAGE / "mpc" / "protocols"
+WRAPS = {"checked": {"sealed"}}
+"""Which protocols a protocol may import: `checked` runs the comparisons of `sealed`, with tags."""
+
+
+def named_protocols(path):
+    """List the protocols whose folders a file imports from."""
+    parts = (module.split(".") for module, _ in imported(path))
+    return {part[3] for part in parts if part[:3] == ["tacit", "mpc", "protocols"] and part[3:]}
+
+
+def test_the_core_of_mpc_imports_no_protocol():
+    core = [path for path in FILES if room(path) == "mpc" and PROTOCOLS not in path.parents]
+    assert [path for path in core if named_protocols(path)] == []
+
+
+def test_protocols_do_not_import_each_other_but_for_what_wraps_another():
+    for folder in PROTOCOLS.iterdir():
+        known = {folder.name} | WRAPS.get(folder.name, set())
+        for path in folder.rglob("*.py"):
+            assert named_protocols(path) <= known, path
+
+
+def test_every_folder_of_a_protocol_is_a_plug_in_that_has_one():
+    folders = {path.parent.name for path in PROTOCOLS.glob("*/__init__.py")}
+    assert folders == {name.removeprefix("mpc.") for name in PLUGINS if name.startswith("mpc.")}
+    for name in folders:
+        assert load(f"mpc.{name}").PROTOCOL.name in (name, NO_DEALER)
