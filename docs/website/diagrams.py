@@ -12,7 +12,8 @@ from sequence import Diagram, Party, Row, Sees, Sent, Stage, draw
 
 from tacit.mpc.contract import Roles
 from tacit.mpc.mixing import NO_DEALER
-from tacit.mpc.plan import Plan, PlanOps, Step, make_plan
+from tacit.mpc.plan import Plan, Step
+from tacit.mpc.plan_ops import PlanOps, make_plan
 from tacit.mpc.registry import PROTOCOLS, find_protocol
 from tacit.party.cost import Message
 

@@ -15,6 +15,12 @@ PLUGINS = {
     # Apps for Flower, and the two lines that change in one: only they need Flower.
     "federated.apps": "tacit.federated.apps",
     "federated.flower": "tacit.federated.flower",
+    # Protocols, which the core of mpc does not know: each has a PROTOCOL.
+    "mpc.sealed": "tacit.mpc.protocols.sealed.protocol",
+    "mpc.checked": "tacit.mpc.protocols.checked.protocol",
+    "mpc.permuted3": "tacit.mpc.protocols.permuted3.protocol",
+    "mpc.permuted2": "tacit.mpc.protocols.permuted2.protocol",
+    "mpc.two_party": "tacit.mpc.protocols.two_party.protocol",
 }
 
 

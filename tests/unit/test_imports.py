@@ -1,13 +1,15 @@
 """The import table of the architecture, held by reading every import in the package."""
 
 import ast
+import importlib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import tacit
-from tacit.plugins import PLUGINS
+from tacit.mpc.mixing import NO_DEALER
+from tacit.plugins import PLUGINS, load
 
 PACKAGE = Path(tacit.__file__).parent
 LEAVES = {
@@ -50,7 +52,7 @@ MAY_IMPORT = {
     "learners": BELOW,
     "federated": {"ring", "crypto", "party", "mpc", "dp", "nn", "data"},
     "split": {"ring", "crypto", "party", "dp", "nn", "data", "matching"},
-    "text": {"ring", "party", "dp", "nn", "data", "llm"},
+    "text": {"ring", "dp", "nn", "data", "llm"},
     "audit": {*BELOW, "llm", "verify", *KINDS},
     "report": set(),
     "cli": {*BELOW, "llm", "verify", *KINDS, "audit", "report"},
@@ -76,9 +78,8 @@ def imported(path):
 def _read_imports(path):
     tree = ast.parse(path.read_text())
     top = {id(node) for node in tree.body}
-    for node in [one for one in ast.walk(tree) if isinstance(one, ast.If)]:
-        if ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body.clear()  # never runs
+    for node in _typed_alone(tree):
+        node.body.clear()  # never runs
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -87,8 +88,26 @@ def _read_imports(path):
             assert node.level == 0, f"{path}: relative import"
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
-                is_module = _exists(submodule)
-                yield submodule if is_module else node.module, id(node) not in top
+                is_late = id(node) not in top
+                yield submodule if _exists(submodule) else node.module, is_late
+                if alias.name in (front := loaded_by_name(node.module)):
+                    yield front[alias.name], is_late
+
+
+def _typed_alone(tree):
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    return [node for node in blocks if ast.unparse(node.test) == "TYPE_CHECKING"]
+
+
+@cache
+def loaded_by_name(module):
+    """Map the names that a front loads when they are first used to where they stand."""
+    path = PACKAGE.parent.joinpath(*module.split("."), "__init__.py")
+    tree = ast.parse(path.read_text() if path.exists() else "")
+    if not any(isinstance(one, ast.FunctionDef) and one.name == "__getattr__" for one in tree.body):
+        return {}
+    typed = [line for node in _typed_alone(tree) for line in node.body]
+    return {alias.name: line.module for line in typed for alias in line.names}
 
 
 def _exists(module):
@@ -123,31 +142,44 @@ def test_no_file_below_the_command_line_imports_late():
     assert late == []
 
 
-def test_below_the_command_line_nothing_is_loaded_by_name_but_plug_ins():
+FRONTS = ("tacit.llm",)  # their names are loaded when they are first used
+
+
+def test_below_the_command_line_nothing_is_loaded_by_name_but_plug_ins_and_fronts():
     named = [
         f"{path.relative_to(PACKAGE)} loads {ast.unparse(node)}"
         for path in FILES
-        if room(path) != "cli"
+        if room(path) != "cli" and f"tacit.{path.parent.relative_to(PACKAGE)}" not in FRONTS
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).endswith("import_module")
-        and "tacit" in ast.unparse(node)
+        and ("tacit" in ast.unparse(node) or "__name__" in ast.unparse(node))
     ]
     assert named == []
     assert all(_exists(module) for module in PLUGINS.values())
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_front_loads_every_name_from_where_it_is_typed(front):
+    module = importlib.import_module(front)
+    assert set(loaded_by_name(front)) == set(module.__all__)
+    for name, place in loaded_by_name(front).items():
+        assert getattr(module, name) is getattr(importlib.import_module(place), name)
 
 
 # Whoever imports a package reaches nothing of these rooms, unless it loads a plug-in.
 REACHES_NOT = {
     "tacit.federated": {"mpc", "inference", "training", "learners", "llm"},
     "tacit.split": {"mpc", "inference", "training", "learners", "llm"},
+    "tacit.text": {"mpc", "inference", "training", "learners", "federated", "llm.backend"},
     "tacit.audit.membership": {"mpc", "inference", "training", "learners", "federated", "llm"},
 }
 
 
 @pytest.mark.parametrize("package", REACHES_NOT)
 def test_a_package_reaches_no_room_that_its_users_do_not_need(package):
-    rooms = {module.split(".")[1] for module in reached(package)}
+    parts = [module.split(".")[1:] for module in reached(package)]
+    rooms = {".".join(one[:deep]) for one in parts for deep in (1, 2)}
     assert rooms & REACHES_NOT[package] == set()
 
 
@@ -191,3 +223,33 @@ def test_modules_do_not_import_each_other_in_a_circle():
 
     for name in graph:
         visit(name)
+
+
+PROTOCOLS = PACKAGE / "mpc" / "protocols"
+WRAPS = {"checked": {"sealed"}}
+"""Which protocols a protocol may import: `checked` runs the comparisons of `sealed`, with tags."""
+
+
+def named_protocols(path):
+    """List the protocols whose folders a file imports from."""
+    parts = (module.split(".") for module, _ in imported(path))
+    return {part[3] for part in parts if part[:3] == ["tacit", "mpc", "protocols"] and part[3:]}
+
+
+def test_the_core_of_mpc_imports_no_protocol():
+    core = [path for path in FILES if room(path) == "mpc" and PROTOCOLS not in path.parents]
+    assert [path for path in core if named_protocols(path)] == []
+
+
+def test_protocols_do_not_import_each_other_but_for_what_wraps_another():
+    for folder in PROTOCOLS.iterdir():
+        known = {folder.name} | WRAPS.get(folder.name, set())
+        for path in folder.rglob("*.py"):
+            assert named_protocols(path) <= known, path
+
+
+def test_every_folder_of_a_protocol_is_a_plug_in_that_has_one():
+    folders = {path.parent.name for path in PROTOCOLS.glob("*/__init__.py")}
+    assert folders == {name.removeprefix("mpc.") for name in PLUGINS if name.startswith("mpc.")}
+    for name in folders:
+        assert load(f"mpc.{name}").PROTOCOL.name in (name, NO_DEALER)

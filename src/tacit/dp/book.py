@@ -35,14 +35,19 @@ class Book:
 
         Args:
             key: that of this owner's noise, which a training that goes on keeps.
-            events: what it does.
+            events: what it does; towards the parties that draw rows nothing is gained by drawing,
+                and the book counts that.
             delta: at which its ε was asked for.
 
         Raises:
             ConfigError: all trainings together would spend more than allowed.
             InputError: the book cannot be read or written.
         """
-        return self.add(hashlib.sha256(b"book\n" + key).hexdigest(), events, delta)
+        return self.add(hashlib.sha256(b"book\n" + key).hexdigest(), _known(events), delta)
+
+    def ask(self, events: Sequence[object], delta: float) -> tuple[int, float]:
+        """Return what `enter` would of a new training, and enter nothing."""
+        return self.foresee(_known(events), delta)
 
     def foresee(self, events: Sequence[object], delta: float) -> tuple[int, float]:
         """Return what `add` would of a new training: how many there are, their ε; enter nothing.
@@ -52,7 +57,7 @@ class Book:
             InputError: the book cannot be read.
         """
         entries, least = self._parsed(DurableFile(self.path).read())
-        entries[""] = _known(events)
+        entries[""] = list(events)
         return len(entries), self._allowed(entries, min(delta, least))
 
     def add(self, name: str, events: Sequence[object], delta: float) -> tuple[int, float]:
@@ -68,7 +73,7 @@ class Book:
             entries, least = self._parsed(book.read())
             delta = min(delta, least)
             is_new = name not in entries
-            entries.setdefault(name, _known(events))
+            entries.setdefault(name, list(events))
             if not is_new:
                 return len(entries), self._spent(entries, delta)
             total = self._allowed(entries, delta)
@@ -106,10 +111,7 @@ class Book:
 
 
 def _known(events: Sequence[object]) -> list[object]:
-    """Return events as they are for one who knows which rows were drawn.
-
-    Towards the parties that draw rows, nothing is gained by drawing: the book counts that.
-    """
+    """Return events, as records, as they are for one who knows which rows were drawn."""
     return [_shown(event) for event in events]
 
 

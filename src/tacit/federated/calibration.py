@@ -224,6 +224,7 @@ def _objective(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
             "a client, not about all of them",
             "the minimisers are computed to a gradient of 1e-9, which a part of ε covers; the "
             "random terms are drawn in floating point",
+            _RUNS,
         ),
     )
     # One pure event: adding up is exact, every other accountant would round it up.
@@ -305,7 +306,8 @@ class _About:
     whose: str = "each client's data"
 
 
-_ALONE = _About("the server", ("every client adds its noise itself and trusts nobody",))
+_RUNS = "about one run: a node counts each anew, whoever begins it"
+_ALONE = _About("the server", ("every client adds its noise itself and trusts nobody", _RUNS))
 
 
 def _settle(

@@ -202,6 +202,7 @@ class FlowerCarrier:
 
 
 def _said(said: dict[str, Any]) -> bytes | PartyError:
-    if "answer" in said:
+    """Read an answer, or why there is none; whatever a node sends, it is its own loss alone."""
+    if isinstance(said.get("answer"), bytes):
         return to_bytes(said["answer"])
     return PartyError(str(said.get("party", "client")), str(said.get("reason", "no reason given")))

@@ -117,14 +117,16 @@ def round_config(spec: FederatedSpec, dimension: int) -> RoundConfig:
     )
 
 
-def made_finite(update: Update, mechanism: CalibratedMechanism) -> Update:
+def made_finite(update: Update, config: RoundConfig) -> Update:
     """Replace an update that is not finite by zeros, if the run promises privacy.
 
     Whether a client takes part must not depend on its data beyond what the noise covers: one that
-    fell out because its training diverged would tell so without any noise. Without that promise the
-    update stays as it is, and is refused by name.
+    fell out because its training diverged would tell so without any noise. And a server that may do
+    anything sends a model that overflows on the rows that it looks for: who fell out would be who
+    has such rows, by name, in no sum. Without either the update stays, and is refused by name.
     """
-    if mechanism.kind == "none" or bool(np.isfinite(update.values).all()):
+    is_open = config.mechanism.kind == "none" and config.server == "curious"
+    if is_open or bool(np.isfinite(update.values).all()):
         return update
     return replace(update, values=np.zeros_like(update.values))
 

@@ -16,13 +16,15 @@ Why it holds. Words are read modulo 2^63. (1) A combination s = Σ r·u with fre
 drawn after the shares are fixed: flipping the bit of one number moves s by that number; if the
 number is beyond ±2h, then s and its neighbour are not both within ±h, so each combination is caught
 with probability 1/2 at least, and 40 of them with 1 - 2^-40. An honest update has |s| <= Σ|u| <=
-√d · clip = h, always. (2) With every number within ±2h, squares of a block add up to less than
-2^62: they do not wrap, and are compared with the clip exactly; then their sum is.
+√d · clip = h, always, as it is rounded towards zero. (2) With every number within ±2h, squares of a
+block add up to less than 2^62: they do not wrap, and are compared with the clip exactly; then their
+sum is.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil, isqrt, log2, sqrt
+from fractions import Fraction
+from math import isqrt, log2
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,7 @@ _WHY = "both servers must add up the same"
 CLIENTS = Fact(tag="clients", count=1, what="how many updates are checked", why=_WHY)
 _LARGEST_CLIP = 1 << 24  # its square is a whole number that a double holds
 _MOST_ROOT = 16  # √ of how many blocks of squares a chosen scale may lead to
+_WITHIN = 1 - 2.0**-30  # a norm that was computed in doubles may be a little less than it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ class NormCheck:
         roles: the two servers, the first of which gets the sum, and the dealer.
         dimension: numbers in an update.
         clip: largest Euclidean norm of an update.
-        scale: whole units per 1.0; updates are rounded to them.
+        scale: whole units per 1.0; updates are rounded to them, towards zero.
         minimum: fewest clients whose sum may be shown.
     """
 
@@ -80,14 +83,23 @@ class NormCheck:
             )
 
     @property
+    def most(self) -> int:
+        """The squared norm that is allowed, in units: no more than the clip, as no update grows.
+
+        Room for numbers that are rounded up would be √d / 2 units: for millions of numbers, whose
+        units are coarse, that is longer than the clip itself.
+        """
+        return int((Fraction(self.clip) * Fraction(self.scale)) ** 2)
+
+    @property
     def longest(self) -> int:
-        """The norm that is allowed, in units: rounding may add half a unit to every number."""
-        return ceil(self.clip * self.scale) + ceil(sqrt(self.dimension) / 2)
+        """The norm that is allowed, in whole units."""
+        return isqrt(self.most)
 
     @property
     def half_range(self) -> int:
         """How large a combination of an honest update can be."""
-        return isqrt(self.dimension * self.longest**2) + 1
+        return isqrt(self.dimension * self.most) + 1
 
     @property
     def block(self) -> int:
@@ -115,7 +127,7 @@ class NormCheck:
 
     def check(self, ops: Any, count: int) -> Tensor | None:
         """Tell, on shares, whose update is no longer than the clip."""
-        half, most = float(self.half_range), float(self.longest**2)
+        half, most = float(self.half_range), float(self.most)
         sums = _resume(ops, "sums", self.spec_of_sums(count))
         inside = [
             ops.indicate(ops.shift(sums, half)),
@@ -147,7 +159,7 @@ def _resume(ops: Any, name: str, spec: Spec) -> Any:
 def choose_scale(dimension: int, clip: float) -> float:
     """Choose the finest units, by powers of two, with which a check has few blocks of squares."""
     largest = min(_LARGEST_CLIP, _MOST_ROOT * (1 << 30) // dimension)
-    return 2.0 ** int(log2(max(2.0, largest - sqrt(dimension)) / clip) // 1)
+    return 2.0 ** int(log2(max(2.0, largest) / clip) // 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +190,7 @@ def send_update(session: Session, check: NormCheck, values: Floats, prg: Prg) ->
 
 def share_update(check: NormCheck, values: Floats, prg: Prg) -> tuple[bytes, Tensor]:
     """Share an update within the clip: a seed for the first server, words for the second."""
-    words = torch.from_numpy(np.rint(values * check.scale).astype(np.int64))
+    words = torch.from_numpy(np.trunc(values * (check.scale * _WITHIN)).astype(np.int64))
     seed = prg.bytes(SEED_BYTES)
     return seed, words - Prg(seed).words((check.dimension,))
 

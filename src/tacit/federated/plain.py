@@ -121,7 +121,7 @@ class PlainClient:
         """Send the update."""
         unpack(message, OPEN, "", sender="server")
         mechanism = self._config.mechanism
-        update = made_finite(offer(), mechanism)
+        update = made_finite(offer(), self._config)
         values = clip_l2(update.values, mechanism.clip)
         weight = min(update.weight, self._config.largest_weight)
         if mechanism.selection is not None:

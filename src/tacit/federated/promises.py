@@ -14,6 +14,7 @@ CHOSEN = (
     "in which round, can still make one client or few rows stand out of sums: only noise, "
     "privacy 'central' or 'local', bounds that"
 )
+RUNS = "nodes choose the code that they run, and in how many runs: each is counted anew"
 _RANGE = "no proof of range: a client that lies can spoil the sum"
 
 
@@ -53,8 +54,13 @@ def _encrypted(spec: FederatedSpec) -> Claim:
 
 
 def _keyed(spec: FederatedSpec) -> Claim:
-    others = "the server may work with some of the clients, but not with the authority"
-    if spec.server == "malicious":
+    is_chosen = spec.server == "malicious"
+    whose = f"the {len(spec.keys or ())} clients named" if is_chosen else "the clients of a round"
+    others = (
+        f"at most {spec.colluding_share:.0%} of {whose} work with the server, and the authority "
+        "does not"
+    )
+    if is_chosen:
         who = f"malicious: the server may do anything, the authority follows the protocol; {others}"
     else:
         who = f"semi-honest: every party follows the protocol; {others}"
@@ -73,7 +79,7 @@ def _keyed(spec: FederatedSpec) -> Claim:
         "the authority keeps what it has released: one that forgets it releases two sums of a round"
     )
     hard = "X25519, AES-128, HMAC-SHA256 and Ed25519 hold"
-    chosen = [CHOSEN] if spec.server == "malicious" else []
+    chosen = [CHOSEN, RUNS] if is_chosen else []
     return Claim(
         subject=_SUBJECT,
         guarantee=_HIDDEN,

@@ -332,13 +332,21 @@ class FederatedSpec:
             )
         if self.keys is not None and len(self.keys) < self.clients:
             raise ConfigError(f"{self.clients} clients want as many keys, got {len(self.keys)}")
+        self._check_company()
+
+    def _check_company(self) -> None:
+        """Refuse sums in which all but one client may work with the server: it knows the last."""
         colluding = share_of(self.clients, self.share_in_round)
-        if self.server == "malicious" and self.keys is not None and colluding >= self.minimum:
-            raise ConfigError(
-                f"of {len(self.keys)} named keys {colluding} may work with the server, and it "
-                f"chooses who is in a round: a sum of {self.minimum} could be of those alone; name "
-                f"fewer keys than would fill it, raise minimum, or lower colluding_share"
-            )
+        # The threshold of "masked" has two honest clients in every sum, of those who are asked.
+        is_chosen = self.server == "malicious"
+        if colluding <= self.minimum - 2 or not (is_chosen or self.aggregator == "keyed"):
+            return
+        who = f"{len(self.keys or ())} named keys" if is_chosen else f"{self.clients} clients"
+        raise ConfigError(
+            f"of {who} {colluding} may work with the server: a sum of {self.minimum} could be of "
+            "those alone, or of those and one other, whose update it is then; raise minimum, "
+            f"lower colluding_share{', or name fewer keys' if is_chosen else ''}"
+        )
 
     def _check_keys(self) -> None:
         """Refuse keys that cannot keep what the spec assumes."""

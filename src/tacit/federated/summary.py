@@ -7,7 +7,7 @@ from tacit.data.metrics import ACCURACY
 from tacit.dp import Event, Repeated, confirm, epsilon, sharpen, unroll
 from tacit.federated.aggregators import find_aggregator
 from tacit.federated.calibration import CalibratedMechanism
-from tacit.federated.promises import CHOSEN, LAST, promises
+from tacit.federated.promises import CHOSEN, LAST, RUNS, promises
 from tacit.federated.rounds import Outcome, RoundReport
 from tacit.federated.secagg import plan_neighbourhood, secrecy_bits
 from tacit.federated.spec import HELPERS, FederatedSpec
@@ -19,8 +19,7 @@ _STAGES = {"plain": 1, "masked": 5, "shuffled": 3, "encrypted": 2, "keyed": 2, "
 _SERVERS = {
     "curious": "the server follows the protocol and invents no clients",
     "malicious": (
-        "the server may do anything; the job names the clients' keys, and they are theirs; nodes "
-        "choose the code that they run, and in how many runs: each is counted anew"
+        f"the server may do anything; the job names the clients' keys, and they are theirs; {RUNS}"
     ),
 }
 

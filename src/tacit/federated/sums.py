@@ -1,5 +1,6 @@
 """How rounds of `encrypted` and `keyed` are opened; the words that are added are `masked`'s."""
 
+import hashlib
 from dataclasses import replace
 from typing import cast
 
@@ -22,9 +23,20 @@ def plan_sum(config: RoundConfig) -> SecAggPlan:
     return plan_words(config, _NOBODY)
 
 
-def open_message(kind: int, plan: SecAggPlan) -> bytes:
+def company_of(clients: int, minimum: int, keys: frozenset[bytes] | None) -> bytes:
+    """Return the digest of who may be in a sum, and how few.
+
+    All of that is in a session too, beside the model. An authority, who knows no model, cannot read
+    it there, and one that serves two jobs would hold clients of one to the terms of the other.
+    """
+    facts = clients, minimum, None if keys is None else sorted(keys)
+    return hashlib.sha256(b"tacit company" + repr(facts).encode()).digest()
+
+
+def open_message(kind: int, plan: SecAggPlan, keys: frozenset[bytes] | None) -> bytes:
     """Invite to a round: its session, in which is all that all must agree on, and its words."""
-    return pack(kind, plan.session, plan.length, plan.word_bytes)
+    company = company_of(plan.clients, plan.minimum, keys)
+    return pack(kind, plan.session, plan.length, plan.word_bytes, company)
 
 
 def read_open(message: bytes, kind: int, config: RoundConfig) -> SecAggPlan:
@@ -35,7 +47,7 @@ def read_open(message: bytes, kind: int, config: RoundConfig) -> SecAggPlan:
     """
     plan = replace(plan_sum(config), session=session_of(message, kind))
     check_model(plan, config)
-    if message != open_message(kind, plan):
+    if message != open_message(kind, plan, config.keys):
         raise DisagreementError(
             SERVER, "its plan of the round is not the one that follows from this client's config"
         )
@@ -51,17 +63,17 @@ def session_of(message: bytes, kind: int) -> bytes:
     return read_words(message, kind)[0]
 
 
-def read_words(message: bytes, kind: int) -> tuple[bytes, int, int]:
-    """Read the session of an invitation, how many words are added up in it, and their bytes.
+def read_words(message: bytes, kind: int) -> tuple[bytes, int, int, bytes]:
+    """Read the session of an invitation, how many words it is about, their bytes, and the company.
 
     Raises:
         FrameError: it is none.
     """
-    session, length, width = unpack(message, kind, "bii", sender=SERVER)
+    session, length, width, company = unpack(message, kind, "biib", sender=SERVER)
     session = cast(bytes, session)
     if len(session) != SESSION_BYTES:
         raise FrameError(SERVER, "its invitation has a session of another length")
-    return session, cast(int, length), cast(int, width)
+    return session, cast(int, length), cast(int, width), cast(bytes, company)
 
 
 def write_survivors(survivors: tuple[int, ...]) -> bytes:

@@ -15,7 +15,6 @@ from tacit.learners.engine import Engine, Given, Values, Walker
 from tacit.learners.tables import Table
 from tacit.mpc import find_protocol
 from tacit.mpc.arithmetic.coded import Codes
-from tacit.mpc.plan import owner_role
 from tacit.mpc.share import Spec
 
 BLOCK_ROWS = 1 << 16
@@ -102,7 +101,7 @@ def _is_entered(walker: Walker, part: Part) -> bool:
     if not part.is_coded:
         return part.name in walker.facts
     spec = Spec.of(shape=(part.rows, part.columns), frac_bits=0, bound=1.0)
-    return walker.cache.find(part.name, spec, owner_role(walker.roles, part.owner)) is not None
+    return walker.cache.find(part.name, spec, walker.roles.role(part.owner)) is not None
 
 
 def _mine(

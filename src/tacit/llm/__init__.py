@@ -1,35 +1,39 @@
 """Language models: checkpoints, tokenizers, plain and private generation."""
 
-from tacit.llm.backend.announce import announce, hear
-from tacit.llm.backend.chat import chat
-from tacit.llm.backend.dialogue import (
-    Answer,
-    Ask,
-    Backend,
-    Chat,
-    Manner,
-    Receipt,
-    Reply,
-    Spent,
-    TooLongError,
-)
-from tacit.llm.backend.plain import PlainBackend
-from tacit.llm.backend.protocol import ChatProtocol
-from tacit.llm.backend.sampling import Chooser, Place, Sampling, choose, chooser
-from tacit.llm.model.architecture import Architecture, LanguageModel, check, parameters, shapes
-from tacit.llm.model.catalogue import DEFAULT, OFFERS, Offer, find_offer
-from tacit.llm.model.checkpoint import (
-    DEALER_BYTES,
-    OWNER_BYTES,
-    USER_BYTES,
-    Checkpoint,
-    open_checkpoint,
-)
-from tacit.llm.model.plain import Cache, generate, logits, next_logits, perplexity
-from tacit.llm.model.rotary import places, rotate, turns
-from tacit.llm.model.store import describe_model, find_model, get_model, list_models
-from tacit.llm.model.template import Message, Role, prompt_ids, render
-from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit.llm.backend.announce import announce, hear
+    from tacit.llm.backend.chat import chat
+    from tacit.llm.backend.dialogue import (
+        Answer,
+        Ask,
+        Backend,
+        Chat,
+        Manner,
+        Receipt,
+        Reply,
+        Spent,
+        TooLongError,
+    )
+    from tacit.llm.backend.plain import PlainBackend
+    from tacit.llm.backend.protocol import ChatProtocol
+    from tacit.llm.backend.sampling import Chooser, Place, Sampling, choose, chooser
+    from tacit.llm.model.architecture import Architecture, LanguageModel, check, parameters, shapes
+    from tacit.llm.model.catalogue import DEFAULT, OFFERS, Offer, find_offer
+    from tacit.llm.model.checkpoint import (
+        DEALER_BYTES,
+        OWNER_BYTES,
+        USER_BYTES,
+        Checkpoint,
+        open_checkpoint,
+    )
+    from tacit.llm.model.plain import Cache, generate, logits, next_logits, perplexity
+    from tacit.llm.model.rotary import places, rotate, turns
+    from tacit.llm.model.store import describe_model, find_model, get_model, list_models
+    from tacit.llm.model.template import Message, Role, prompt_ids, render
+    from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
 
 __all__ = [
     "DEALER_BYTES",
@@ -85,3 +89,38 @@ __all__ = [
     "shapes",
     "turns",
 ]
+
+_FROM = {
+    "backend.announce": ("announce", "hear"),
+    "backend.chat": ("chat",),
+    "backend.dialogue": (
+        *("Answer", "Ask", "Backend", "Chat", "Manner"),
+        *("Receipt", "Reply", "Spent", "TooLongError"),
+    ),
+    "backend.plain": ("PlainBackend",),
+    "backend.protocol": ("ChatProtocol",),
+    "backend.sampling": ("Chooser", "Place", "Sampling", "choose", "chooser"),
+    "model.architecture": ("Architecture", "LanguageModel", "check", "parameters", "shapes"),
+    "model.catalogue": ("DEFAULT", "OFFERS", "Offer", "find_offer"),
+    "model.checkpoint": (
+        *("DEALER_BYTES", "OWNER_BYTES", "USER_BYTES"),
+        *("Checkpoint", "open_checkpoint"),
+    ),
+    "model.plain": ("Cache", "generate", "logits", "next_logits", "perplexity"),
+    "model.rotary": ("places", "rotate", "turns"),
+    "model.store": ("describe_model", "find_model", "get_model", "list_models"),
+    "model.template": ("Message", "Role", "prompt_ids", "render"),
+    "model.tokenizer": ("Spelling", "Tokenizer", "check_vocabulary"),
+}
+_FILES = {name: file for file, names in _FROM.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Load what is named when it is first used: who takes a model needs no chat, and no shares."""
+    if name not in _FILES:
+        raise AttributeError(f"module 'tacit.llm' has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

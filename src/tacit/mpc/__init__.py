@@ -3,9 +3,11 @@
 from tacit.mpc.arithmetic.public import Told
 from tacit.mpc.arithmetic.weights import Words
 from tacit.mpc.cache import OpeningCache
-from tacit.mpc.contract import MpcProtocol, Roles
+from tacit.mpc.contract import Roles
 from tacit.mpc.pace import sum_forecasts
-from tacit.mpc.plan import Plan, PlanOps, make_plan
+from tacit.mpc.plan import Plan
+from tacit.mpc.plan_ops import PlanOps, make_plan
+from tacit.mpc.protocol import MpcProtocol
 from tacit.mpc.registry import PROTOCOLS, find_protocol
 from tacit.mpc.run import attend, compute, deal_ahead, discard, serve
 from tacit.mpc.secret_ops import SecretOps

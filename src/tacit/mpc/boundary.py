@@ -8,6 +8,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import DataError, InputError, RangeError
 from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.material.randomness import Parts
 from tacit.mpc.share import (
     AnyShare,
     AnySpec,
@@ -169,7 +170,7 @@ class Open:
         )
         return Declaration(out=None, rounds=(messages,), leaks=self.leaks(spec))
 
-    def run(self, channel: Channel, share: AnyShare) -> Tensor | None:
+    def run(self, channel: Channel, material: tuple[Parts, ...], share: AnyShare) -> Tensor | None:
         """Send my share to the receivers; give the value if I am one of them."""
         assert not isinstance(share, MaskedOpening)  # noqa: S101 - `declare` has refused it
         channel.session.ledger.record(*self.leaks(share.spec))

@@ -1,8 +1,8 @@
 """The contract of a protocol: kernels that declare what they send, and then send exactly that."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -11,11 +11,10 @@ from torch import Tensor
 from tacit.errors import ConfigError
 from tacit.mpc import narrow
 from tacit.mpc.material.randomness import Need, Parts
-from tacit.mpc.protocols.checked.proofs import Proofs
-from tacit.mpc.share import AnyShare, AnySpec
+from tacit.mpc.share import AnyShare, AnySpec, OpeningSpec, Party
 from tacit.party import Session
 from tacit.party.cost import Round
-from tacit.result import Claim, Leak, Phase
+from tacit.result import Leak, Phase
 from tacit.ring import Prg
 
 
@@ -43,13 +42,20 @@ class Roles:
         """Return P0 and P1."""
         return self.first, self.second
 
+    def role(self, name: str) -> Party | None:
+        """Return which of the two computing parties that is; None for anyone else."""
+        if name not in self.computing:
+            return None
+        return "first" if name == self.first else "second"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
     """What one use of a kernel gives, needs from the dealer, sends and shows to whom.
 
     ``rounds`` are online; ``offline`` are those of the computing parties that wait for no query;
-    ``posted`` is sent, online, but not waited for before the next of the rounds.
+    ``posted`` is sent, online, but not waited for before the next of the rounds. What is sent
+    ``is_checked`` by whoever receives it, if no later check has to.
     """
 
     out: AnySpec | None
@@ -58,6 +64,7 @@ class Declaration:
     offline: tuple[Round, ...] = ()
     posted: Round = ()
     leaks: tuple[Leak, ...] = ()
+    is_checked: bool = False
 
 
 class Channel:
@@ -71,10 +78,11 @@ class Channel:
         run: int,
         step: int,
         device: torch.device | str = "cpu",
-        proofs: Proofs | None = None,
+        state: object = None,
         told: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self._proofs = proofs
+        self.state = state
+        """What the protocol keeps of a run, from step to step; see `Boundary.begin`."""
         self.told = told or {}
         self.session = session
         self.device = torch.device(device)
@@ -94,11 +102,18 @@ class Channel:
         """Return the numbers of the run and the step."""
         return self._name
 
-    @property
-    def proofs(self) -> Proofs:
-        """Return what is still to be checked, under a protocol that checks."""
-        assert self._proofs is not None  # noqa: S101 - only kernels of such a protocol ask
-        return self._proofs
+    def at(self, step: int) -> "Channel":
+        """Return the messages and generators of another step of the run."""
+        roles, device = self.roles, self.device
+        return Channel(
+            self.session,
+            roles,
+            run=self._run,
+            step=step,
+            device=device,
+            state=self.state,
+            told=self.told,
+        )
 
     @property
     def is_first(self) -> bool:
@@ -224,24 +239,44 @@ def in_host_memory(values: Tensor) -> Tensor:
     return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values)
 
 
-class Kernel(Protocol):
-    """One operation of one protocol; its fields are the public parameters."""
+class Declares(Protocol):
+    """Whatever stands in a plan: a kernel, or what moves values in and out.
+
+    It is a frozen dataclass of public numbers and names, so that plans are compared by its repr.
+    """
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out, what is needed from the dealer and what will be sent."""
         ...
+
+
+class Acts(Declares, Protocol):
+    """What does something between P0 and P1, whatever comes of it."""
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> object:
+        """Do it as P0 or P1."""
+        ...
+
+
+class Hearing(Acts, Protocol):
+    """A step by which something comes in that is open under a mask."""
+
+    def opening(self, step: int, roles: Roles) -> OpeningSpec:
+        """Describe what comes in, if this is that step of a plan."""
+        ...
+
+
+class Kernel(Acts, Protocol):
+    """One operation of one protocol; its fields are the public parameters."""
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Compute my share of the result as P0 or P1."""
         ...
 
 
-class Begun(Protocol):
+@runtime_checkable
+class Begun(Declares, Protocol):
     """A kernel whose first message can be sent a while before it is waited for."""
-
-    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
-        """Say what comes out, what is needed and what is sent."""
-        ...
 
     def begin(
         self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare
@@ -254,8 +289,19 @@ class Begun(Protocol):
 class Attended(Protocol):
     """A kernel in which a third party (helper, outside owner or receiver) takes part."""
 
-    def attend(self, channel: Channel, *operands: AnySpec) -> None:
-        """Do the third party's part of the step."""
+    def attend(self, channel: Channel, *operands: AnySpec) -> Tensor | None:
+        """Do the third party's part of the step, and return what is opened to it."""
+        ...
+
+
+@runtime_checkable
+class Tells(Protocol):
+    """A step whose mask the dealer tells to parties who do not compute."""
+
+    def tell(
+        self, roles: Roles, streams: tuple[Prg, Prg], *operands: AnySpec
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Give what each is told, by the generators that P0 and P1 draw this step from."""
         ...
 
 
@@ -293,38 +339,3 @@ def takes_role(kernel: object, role: type) -> bool:
 
 
 _ROLES: dict[tuple[type, type], bool] = {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class MpcProtocol:
-    """A protocol: its name, what it promises, what it needs of its third party, its kernels.
-
-    ``kernels`` maps an operation to a function from public parameters to a kernel; ``families``
-    names protocols that are used instead for some kinds of functions, see `tacit.mpc.mixing`.
-    ``is_checked`` tells that every message has a tag, and is checked before anything is revealed;
-    ``checks_bounds`` that inputs are compared with their bounds as they enter; ``has_dealer`` that
-    a third party makes correlated randomness.
-    """
-
-    name: str
-    claims: tuple[Claim, ...]
-    helper_is_online: bool
-    kernels: Mapping[str, Callable[..., Kernel]]
-    families: Mapping[str, "MpcProtocol"] = field(default_factory=dict)
-    is_checked: bool = False
-    checks_bounds: bool = False
-    has_dealer: bool = True
-
-    def parts(self) -> tuple["MpcProtocol", ...]:
-        """List the protocol and those of families."""
-        return self, *self.families.values()
-
-    @property
-    def shows_values(self) -> bool:
-        """Tell whether somebody computes functions on values in the clear."""
-        return any("rowwise" in one.kernels for one in self.parts())
-
-    @property
-    def second_sees(self) -> bool:
-        """Tell whether it is the second computing party who does, instead of a helper."""
-        return any("rowwise" in one.kernels and not one.helper_is_online for one in self.parts())

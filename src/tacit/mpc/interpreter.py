@@ -1,23 +1,50 @@
 """Which kernel runs, and when a value is truncated: decided once, for plan and run alike."""
 
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.mpc.contract import Begun, Kernel, MpcProtocol
-from tacit.mpc.openings import MaskedOpenings
+from tacit.mpc.boundary import Input, Open, Resume
+from tacit.mpc.contract import Acts, Begun, Hearing, Kernel, Roles
+from tacit.mpc.protocol import MpcProtocol
 from tacit.mpc.share import WORD_BITS, AnySpec, OpeningSpec, Spec
 
 V = TypeVar("V")
+N = TypeVar("N")
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="Interpreter[Any]")  # of values of any kind: a verb keeps its own types
+
+
+class Memo(Generic[N]):
+    """Notes about values, by identity: two equal specs may stand for two different secrets.
+
+    A note is there for as long as the value lives.
+    """
+
+    def __init__(self) -> None:
+        self._notes: dict[int, tuple[weakref.ref[object], dict[Hashable, N]]] = {}
+
+    def get(self, value: object, key: Hashable) -> N | None:
+        """Return the note, or None."""
+        found = self._notes.get(id(value))
+        return None if found is None else found[1].get(key)
+
+    def put(self, value: object, key: Hashable, note: N) -> N:
+        """Write a note, and return it."""
+        number = id(value)
+        if number not in self._notes:
+            gone = weakref.ref(value, lambda _: self._notes.pop(number, None))
+            self._notes[number] = (gone, {})
+        self._notes[number][1][key] = note
+        return note
 
 
 @dataclass
@@ -49,18 +76,23 @@ def of_family(
     return mark
 
 
-class Interpreter(MaskedOpenings[V], ABC):
+class Interpreter(ABC, Generic[V]):
     """Interpret operations with the kernels of a protocol.
 
-    What a kernel is and when a product is truncated is decided here, once, so that the plan and
-    the run cannot differ.
+    What a kernel is, when a product is truncated and what is noted about a value is decided here,
+    once, so that the plan and the run cannot differ: both walk the same program.
     """
 
     protocol: MpcProtocol
-    scope: Scope
-    """The family of functions that is being computed."""
+    roles: Roles
     frac_bits: int
     """Of inputs, factors and outputs."""
+    scope: Scope
+    """The family of functions that is being computed."""
+    notes: Memo[Any]
+    """About values; a note is a value, or the role of an owner."""
+    shown: list[Tensor]
+    """What was opened to me so far."""
 
     @abstractmethod
     def spec(self, value: V) -> AnySpec:
@@ -75,8 +107,128 @@ class Interpreter(MaskedOpenings[V], ABC):
         """Post a kernel's first message; what comes back waits for it, and gives the result."""
 
     @property
+    @abstractmethod
+    def position(self) -> int:
+        """Return the number of the next step."""
+
+    @abstractmethod
+    def act(self, step: Acts, *operands: V) -> Any:
+        """Plan or do a step that is no kernel; a plan has no result of it."""
+
+    @abstractmethod
+    def hear(self, step: Hearing) -> V:
+        """Plan or do a step by which something comes in that is open under a mask."""
+
+    @abstractmethod
+    def shared(self, step: Input) -> V:
+        """Share an input between P0 and P1."""
+
+    @abstractmethod
+    def reveal(self, step: Open, value: V) -> Tensor | None:
+        """Put the shares of a value together, at those whom it is opened to."""
+
+    @abstractmethod
+    def take_up(self, step: Resume, *, is_public: bool) -> V:
+        """Take up what both computing parties kept from an earlier run."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Check all messages since the last check, under a protocol that checks; else do nothing.
+
+        Opening a value does so by itself.
+        """
+
+    def stated(self, shape: tuple[int, ...], bound: float, frac_bits: int | None = None) -> Spec:
+        """Describe numbers as a program states them; None is the usual precision."""
+        bits = self.frac_bits if frac_bits is None else frac_bits
+        return Spec.of(shape=shape, frac_bits=bits, bound=bound)
+
+    def input(
+        self,
+        name: str,
+        *,
+        owner: str,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+    ) -> V:
+        """Bring in an owner's tensor; everyone calls this, the owner alone holds the values.
+
+        ``frac_bits`` is 0 for whole numbers, whose products need no rescaling; None is the usual.
+        """
+        step = Input(owner, name, self.stated(shape, bound, frac_bits))
+        value: V = self.protocol.boundary.input(self, step)
+        return value
+
+    def resume(
+        self,
+        name: str,
+        *,
+        shape: tuple[int, ...],
+        bound: float,
+        frac_bits: int | None = None,
+        is_public: bool = False,
+    ) -> V:
+        """Take up shares that both computing parties kept from an earlier run.
+
+        ``is_public`` is for a number that both hold itself, not shares of it.
+        """
+        step = Resume(name, self.stated(shape, bound, frac_bits))
+        value = self.take_up(step, is_public=is_public)
+        self.notes.put(value, "name", name)
+        return value
+
+    def open(self, value: V, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
+        """Reveal a value to the named parties and write it into the ledger."""
+        (value,) = self.entered(value)
+        step = Open(to, what, why)
+        found = self.protocol.boundary.open(self, step, self.truncated(value))
+        if found is not None:
+            self.shown.append(found)
+        return found
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Open values that are no business of the program's: inputs that depend on what was opened.
+
+        See `tacit.mpc.secret_ops.Given`.
+        """
+        count = len(self.shown)
+        yield
+        del self.shown[count:]
+
+    def entered(self, *values: V) -> tuple[V, ...]:
+        """Make what kernels compute on of values, some of which may be inputs as they came in."""
+        return tuple(self.protocol.boundary.entered(self, one) for one in values)
+
+    def note_input(self, value: V, step: Input) -> None:
+        """Note the name of an input of a computing party, and which party that is."""
+        owner = self.roles.role(step.owner)
+        # Somebody else's input has other shares in every run: nobody can see whether it changed.
+        if owner is not None:
+            self.notes.put(value, "name", step.name)
+            self.notes.put(value, "owner", owner)
+
+    def note_entry(self, value: V, step: int) -> None:
+        """Note at which step an input of P0 was shared: P1's share of it is drawn."""
+        if self.notes.get(value, "owner") == "first":
+            self.notes.put(value, "entered", step)
+
+    def note_least(self, mean_square: float) -> None:
+        """Note in a plan that rows of a smaller mean square come out of a norm too small."""
+
+    def once(self, value: V, key: Hashable, work: Callable[[], V]) -> V:
+        """Do some work about a value the first time, and remember the result."""
+        known: V | None = self.notes.get(value, key)
+        if known is not None:
+            return known
+        made = work()
+        # A note about itself would keep a value alive for ever.
+        return made if made is value else self.notes.put(value, key, made)
+
+    @property
     def is_checked(self) -> bool:
-        """Tell whether every message has a tag."""
+        """Tell whether every message is checked before anything is revealed."""
         return self.protocol.is_checked
 
     @property
@@ -95,32 +247,6 @@ class Interpreter(MaskedOpenings[V], ABC):
         # Asking `HandsOver` whether the kernel is one would take longer than some steps do.
         handed: Callable[[], Kernel] | None = getattr(kernel, "handed", None)
         return kernel if handed is None else handed()
-
-    @abstractmethod
-    def resume(
-        self,
-        name: str,
-        *,
-        shape: tuple[int, ...],
-        bound: float,
-        frac_bits: int | None = None,
-        is_public: bool = False,
-    ) -> V:
-        """Take up shares that both computing parties kept from an earlier run.
-
-        ``is_public`` is for a number that both hold itself, not shares of it.
-        """
-
-    @abstractmethod
-    def open(self, value: V, *, to: tuple[str, ...], what: str, why: str) -> Tensor | None:
-        """Reveal a value to the named parties and write it into the ledger."""
-
-    @abstractmethod
-    def check(self) -> None:
-        """Check all messages since the last check, under a protocol with tags; else do nothing.
-
-        Opening a value does so by itself.
-        """
 
     def shape(self, x: V) -> tuple[int, ...]:
         """Return the shape of a value, which is public."""
@@ -146,10 +272,15 @@ class Interpreter(MaskedOpenings[V], ABC):
 
     def make(self, name: str, *public: object) -> Kernel:
         """Make a kernel of the protocol in use."""
+        made: Kernel = self.choose(name, *public)
+        return made
+
+    def choose(self, name: str, *public: object, **named: object) -> Any:
+        """Ask the protocol in use for what stands under a name: a kernel, or how to use one."""
         known = self._in_use.kernels.get(name)
         if known is None:
             raise InputError(f"protocol {self._in_use.name!r} has no kernel for {name!r}")
-        return known(*public)
+        return known(*public, **named)
 
     def ready(self, value: V) -> V:
         """Compute a function that was left to the receiver, now that more is to be done."""
@@ -202,9 +333,6 @@ class Interpreter(MaskedOpenings[V], ABC):
         """Return how large a number, or one that is masked open, can be."""
         spec = self.spec(value)
         return spec.bound if isinstance(spec, OpeningSpec) else self.number(value, "bounding").bound
-
-    def note_least(self, mean_square: float) -> None:
-        """Note in a plan that rows of a smaller mean square come out of a norm too small."""
 
     def restate(self, value: V, *, bound: float) -> V:
         """Give a value a smaller bound that follows from what it is, not from how it was made."""

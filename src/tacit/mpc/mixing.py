@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tacit.errors import ConfigError
-from tacit.mpc.contract import MpcProtocol
+from tacit.mpc.protocol import MpcProtocol
 from tacit.result import Claim
 
 FAMILIES = ("activations", "norms", "softmax")

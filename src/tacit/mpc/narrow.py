@@ -109,3 +109,8 @@ def _parts(size: int, count: int) -> list[tuple[int, torch.dtype, slice]]:
             found.append((at, dtype, slice(at * count, (at + width) * count)))
             at += width
     return found
+
+
+def bits_of(largest: int) -> int:
+    """Return how many bits hold every word of at most that size with its sign, at least two."""
+    return max(2, min(8 * WORD_BYTES, largest.bit_length() + 1))

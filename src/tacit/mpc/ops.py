@@ -19,7 +19,6 @@ from tacit.mpc.functions import softmax as functions
 from tacit.mpc.functions.slopes import gelu_slope
 from tacit.mpc.interpreter import of_family
 from tacit.mpc.primitives import Pair
-from tacit.mpc.protocols.checked.bounds import check_bound
 from tacit.mpc.rescaling import RescalingVerbs
 from tacit.mpc.share import WORD_BITS
 
@@ -28,12 +27,6 @@ V = TypeVar("V")
 
 class ProtocolOps(RescalingVerbs[V], ABC):
     """Interpret the Ops contract under a protocol; PlanOps and SecretOps say on what."""
-
-    def admitted(self, value: V, name: str, owner: str, to: tuple[str, ...]) -> V:
-        """Give an input back, after comparing it with its bound where the protocol does that."""
-        if self.protocol.checks_bounds:
-            check_bound(self, value, owner=owner, name=name, to=to)
-        return value
 
     def tanh(self, x: V) -> V:
         """Apply the hyperbolic tangent."""

@@ -13,9 +13,9 @@ from tacit.mpc.arithmetic.public import Public, Told
 from tacit.mpc.functions.curves import CUT_FOR_MANY
 from tacit.mpc.functions.pieces import Pieces
 from tacit.mpc.functions.poles import FEW, has_curve
-from tacit.mpc.interpreter import Interpreter, of_family
+from tacit.mpc.interpreter import of_family
+from tacit.mpc.openings import MaskedOpenings
 from tacit.mpc.products import Conv2d, Elementwise, MatMul
-from tacit.mpc.protocols.sealed.fused import truncated_spec
 from tacit.mpc.share import (
     HEADROOM_BITS,
     Fold,
@@ -31,7 +31,7 @@ MANY = 1 << 17
 Pair = tuple[int, int]
 
 
-class Primitives(Interpreter[V], ABC):
+class Primitives(MaskedOpenings[V], ABC):
     """Write every verb as a kernel of the protocol, or as a few of them."""
 
     def add(self, x: V, y: V) -> V:
@@ -250,7 +250,7 @@ class Primitives(Interpreter[V], ABC):
     def _narrowed(self, name: str, x: V) -> V:
         """Truncate and apply a function under one opening."""
         spec = self.number(x, name)
-        bound = truncated_spec(spec, self.frac_bits).bound
+        bound = spec.truncated(self.frac_bits).bound
         bits = spec.frac_bits - self.frac_bits
         return self.apply(self.make("truncate_compare", name, self.frac_bits, bound, bits), x)
 

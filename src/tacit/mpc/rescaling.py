@@ -4,13 +4,10 @@ from abc import ABC
 from collections.abc import Callable
 from typing import TypeVar
 
-from tacit.mpc.arithmetic.rescaled import Rescaling
-from tacit.mpc.contract import Kernel
+from tacit.mpc.contract import Begun, Kernel, takes_role
 from tacit.mpc.functions.curves import CUT_FOR_MANY, argument_bits
 from tacit.mpc.primitives import MANY, Primitives
 from tacit.mpc.products import Elementwise, MatMul
-from tacit.mpc.protocols.sealed.fused import truncated_spec
-from tacit.mpc.protocols.sealed.piecewise import Piecewise
 from tacit.mpc.share import SPARE_BITS, WORD_BITS, OpeningSpec, Spec, words_of
 
 V = TypeVar("V")
@@ -18,16 +15,6 @@ V = TypeVar("V")
 
 class RescalingVerbs(Primitives[V], ABC):
     """Products and functions of what other products left too precise; see `arithmetic.rescaled`."""
-
-    def rescaling(
-        self, value: V, *, is_exact: bool, frac_bits: int | None = None
-    ) -> Rescaling | None:
-        """Return what a value has to lose when it is opened as it is; None if nothing."""
-        spec = self.spec(value)
-        if not isinstance(spec, Spec):
-            return None
-        drop = max(0, spec.frac_bits - (self.frac_bits if frac_bits is None else frac_bits))
-        return Rescaling(drop, is_exact) if drop or spec.ring_bits < WORD_BITS else None
 
     def mul_rescaling(
         self,
@@ -142,7 +129,8 @@ class RescalingVerbs(Primitives[V], ABC):
         return complete
 
     def _begun(self, kernel: Kernel, x: V) -> Callable[[], V]:
-        if self.rescales_openings and isinstance(kernel, Piecewise):
+        if self.rescales_openings and takes_role(kernel, Begun):
+            assert isinstance(kernel, Begun)  # noqa: S101 - its type says so
             return self.begin(kernel, x)
         applied = self.apply(kernel, x)
         return lambda: applied
@@ -157,4 +145,4 @@ class RescalingVerbs(Primitives[V], ABC):
             x = self.restate(x, bound=bound)
         spec = self.number(x, name)
         drop = spec.frac_bits - self.frac_bits
-        return x, drop, truncated_spec(spec, self.frac_bits).bound if drop else spec.bound
+        return x, drop, spec.truncated(self.frac_bits).bound if drop else spec.bound

@@ -11,24 +11,22 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, PartyError
-from tacit.mpc.boundary import Input, Open
+from tacit.mpc.boundary import Input
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Attended, Channel, takes_role
 from tacit.mpc.material.ahead import Ahead
 from tacit.mpc.material.dealer import Pace, deal
 from tacit.mpc.material.offline import Material
+from tacit.mpc.material.randomness import correction_bytes, has_corrections
 from tacit.mpc.material.supply import FromDealer, Supply
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import (
     Plan,
     Step,
 )
-from tacit.mpc.protocols.checked.boundary import Deliver
-from tacit.mpc.protocols.two_party.supply import JointSupply
 from tacit.mpc.registry import find_protocol
 from tacit.mpc.secret_ops import Given, SecretOps, made
 from tacit.mpc.share import AnyShare, Share
-from tacit.mpc.sizes import correction_bytes, has_corrections
 from tacit.party import Session
 
 R = TypeVar("R")
@@ -108,13 +106,13 @@ def supplied(
         raise ConfigError(
             f"{plan.protocol} needs its dealer in the session: leave {material.path} out"
         )
-    if not plan.roles.dealer:
+    if protocol.preprocessing is not None:
         if material is not None:
             raise ConfigError(
                 f"protocol {plan.protocol!r} has no dealer who could have made {material.path}; "
                 "leave the file out"
             )
-        yield JointSupply(session, plan, run=run, device=device)
+        yield protocol.preprocessing.supply(session, plan, run=run, device=device)
     elif material is None:
         source = FromDealer(session, plan.roles.dealer, run)
         yield Supply(source, plan, is_first=is_first, device=device)
@@ -231,12 +229,7 @@ def _attend(
         for number, step in enumerate(plan.steps):
             pace.reach(number)
             channel = Channel(session, plan.roles, run=run, step=number, device=device)
-            if isinstance(step.kernel, Deliver):
-                at = step.kernel.step
-                opening = Channel(session, plan.roles, run=run, step=at, device=device)
-                value = step.kernel.attend(channel, opening, *step.operands)
-            else:
-                value = _attend_step(channel, step, inputs, opened)
+            value = _attend_step(channel, step, inputs, opened)
             if value is not None:
                 opened.append(value)
             advance(number + 1)
@@ -250,9 +243,7 @@ def _attend_step(
     if isinstance(kernel, Input):
         mine = inputs.get(kernel.name) if kernel.owner == channel.me else None
         kernel.attend(channel, made(mine, opened))
-    elif isinstance(kernel, Open):
-        return kernel.attend(channel, *step.operands)
     elif takes_role(kernel, Attended):
         assert isinstance(kernel, Attended)  # noqa: S101 - its type says so
-        kernel.attend(channel, *step.operands)
+        return kernel.attend(channel, *step.operands)
     return None

@@ -66,6 +66,11 @@ class Spec:
         """Return the number of values."""
         return prod(self.shape)
 
+    def truncated(self, frac_bits: int) -> "Spec":
+        """Describe a value after its truncation, which is less than one unit off."""
+        bits = self.frac_bits - frac_bits
+        return replace(self, frac_bits=frac_bits, largest=(self.largest >> bits) + 1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BitSpec:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from power import Disk
-from tacit.dp import ADD_REMOVE_RECORD, Book, Ledger, Pure, ledger_to_record
+from tacit.dp import ADD_REMOVE_RECORD, Book, Gaussian, Ledger, Poisson, Pure, ledger_to_record
 from tacit.errors import ConfigError
 from tacit.party import Meeting, run_threads
 from tacit.training import Privacy, train
@@ -36,6 +36,20 @@ def test_a_plan_asks_a_book_and_enters_nothing(tmp_path):
     with pytest.raises(ConfigError, match="2 were entered before"):
         book.foresee(events, 1e-5)
     assert book.path.read_bytes() == before
+
+
+def test_rows_that_the_trainer_draws_in_secret_count_as_drawn_but_those_that_parties_draw_do_not(
+    tmp_path,
+):
+    noise = Gaussian(sigma=1.0, l2_sensitivity=1.0, relation=ADD_REMOVE_RECORD)
+    ledger = Ledger()
+    ledger.record(Poisson(event=noise, rate=0.01, is_hidden=True))
+    events = ledger_to_record(ledger)
+    alone, among = (Book(tmp_path / f"{name}.json", 50.0) for name in ("alone", "among"))
+    assert alone.foresee(events, 1e-5) == alone.add("text", events, 1e-5)
+    assert among.ask(events, 1e-5) == among.enter(b"key", events, 1e-5)
+    (_, secret), (_, seen) = alone.foresee(events, 1e-5), among.ask(events, 1e-5)
+    assert 2 * secret < seen
 
 
 @pytest.fixture(scope="module")

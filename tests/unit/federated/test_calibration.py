@@ -114,6 +114,27 @@ def test_a_server_that_chooses_the_round_invites_all_who_work_with_it(aggregator
         named(100, **changes)
 
 
+@pytest.mark.parametrize("named_keys", [50, 60])
+@pytest.mark.parametrize("aggregator", ["masked", "keyed"])
+def test_all_who_work_with_a_server_leave_two_others_in_a_sum(aggregator, named_keys):
+    """Five of the six in a sum, by an authority's rules: the sixth one's update, exactly."""
+    changes = {"aggregator": aggregator, "authority": bytes(32) if aggregator == "keyed" else None}
+    with pytest.raises(ConfigError, match="or of those and one other, whose update it is then"):
+        named(named_keys, **changes)
+    assert named(49, **changes).lost == 4
+
+
+def test_a_keyed_sum_of_a_curious_server_has_two_who_do_not_work_with_it():
+    settings = {"clients": 20, "rounds": 1, "aggregator": "keyed", "privacy": PrivacySpec(clip=1.0)}
+    with pytest.raises(ConfigError, match="of 20 clients 2 may work with the server"):
+        FederatedSpec(**settings, minimum=3)
+    (claim,) = claims_about_updates(FederatedSpec(**settings, minimum=4))
+    assert "at most 10% of the clients of a round work with the server" in claim.assumptions[0]
+    many = named(49, aggregator="keyed", authority=bytes(32))
+    assert any("in how many runs" in one for one in claims_about_updates(many)[0].assumptions)
+    assert "at most 10% of the 49 clients named" in claims_about_updates(many)[0].assumptions[0]
+
+
 def test_the_threshold_counts_all_who_work_with_a_server_that_chooses_and_the_claim_names_them():
     few, more = (plan_from(round_config(named(n), 100)).neighbourhood.threshold for n in (10, 30))
     assert [few, more] == [(10 + 1) // 2 + 1, (10 + 3) // 2 + 1]
@@ -124,6 +145,13 @@ def test_the_threshold_counts_all_who_work_with_a_server_that_chooses_and_the_cl
 def test_a_crowd_is_not_promised_where_the_server_may_invent_it():
     with pytest.raises(ConfigError, match="'shuffled' rests on a server that invents no clients"):
         named(10, aggregator="shuffled")
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "objective"])
+def test_what_clients_do_alone_is_counted_for_one_run_and_the_claim_says_so(mechanism):
+    """A node that is asked in another run answers again: see `test_flower`."""
+    made = make("local", aggregator="plain", run=(10, 6, 0, 1), dimension=20, mechanism=mechanism)
+    assert any("about one run: a node counts each anew" in one for one in made.claim.assumptions)
 
 
 def test_two_clients_each_add_all_of_the_noise_and_the_claim_says_so():

@@ -82,6 +82,34 @@ def test_an_answer_that_is_there_counts_although_the_time_is_up(aggregator):
     assert outcome.rounds[0].survivors == (0, 1, 2, 3)
 
 
+def test_another_run_is_counted_anew_as_the_claim_says():
+    policy = make_policy("plain", "local")
+    app, outcomes = make_app(policy), []
+    for run in (1, 2):
+        contexts = make_contexts(4)
+        for context in contexts.values():
+            context.run_id = run
+        outcomes.append(train(policy, contexts, app=app))
+    assert [one.rounds[0].survivors for one in outcomes] == [(0, 1, 2, 3)] * 2
+    assert any("about one run" in one for one in outcomes[0].rounds[0].claim.assumptions)
+
+
+@pytest.mark.parametrize("answer", [5, 0.5, "x", [b"x"], b"x"])
+def test_a_node_that_answers_with_anything_else_falls_out_and_the_round_goes_on(answer):
+    """A number where bytes are wanted ended the run of everybody."""
+    app = make_app(make_policy())
+
+    def lie(message, context):
+        said = app(message, context)
+        if context.node_id == 103 and "answer" in said.content["tacit"]:
+            said.content["tacit"] = ConfigRecord({"answer": answer})
+        return said
+
+    outcome = train(make_policy(), make_contexts(4), app=lie)
+    assert outcome.rounds[0].dropped == (3,)
+    assert np.allclose(outcome.weights, 0.2, atol=1e-5)
+
+
 def test_a_silent_node_is_left_out():
     outcome = train(make_policy(), make_contexts(4), silent={103})
     assert outcome.rounds[0].dropped == (3,)

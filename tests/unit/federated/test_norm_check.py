@@ -6,7 +6,7 @@ import torch
 
 from tacit.errors import ConfigError, DataError
 from tacit.federated.contract import VoidRound
-from tacit.federated.norm_check import NormCheck, send_update, sum_checked
+from tacit.federated.norm_check import NormCheck, send_update, share_update, sum_checked
 from tacit.mpc import Roles
 from tacit.party import Meeting, run_threads, without_setup
 from tacit.ring import Prg
@@ -61,17 +61,25 @@ def test_the_sum_is_that_of_all_honest_clients():
     found = run(make_check())
     result, _ = found["server"]
     assert result.counted == CLIENTS
-    assert np.abs(result.total - updates().sum(axis=0)).max() <= 4 * 0.5 / 4096
+    assert np.abs(result.total - updates().sum(axis=0)).max() <= 4 / 4096
     assert found["checker"][0].total is None
     assert found["dealer"][0] is None
 
 
-def test_an_honest_update_is_within_the_clip_however_coarse_its_units():
-    """Rounded up in every number, it is as long as rounding can make it."""
-    check = make_check(dimension=4, clip=10.9, scale=1.0)
-    values = np.array([6.51, 6.51, 5.51, 1.51])
+@pytest.mark.parametrize(
+    ("clip", "values"),
+    [
+        (10.9, [6.51, 6.51, 5.51, 1.51]),
+        (3**0.5, [1.0, 1.0, 1.0, 0.0]),
+        (2.0, [0.0, -2.0, 0.0, 0.0]),
+    ],
+)
+def test_an_honest_update_is_within_the_clip_however_coarse_its_units(clip, values):
+    """Rounded to the nearest the first is longer; the square of the second clip is below 3."""
+    check = make_check(dimension=4, clip=clip, scale=1.0)
     assert np.linalg.norm(values) <= check.clip
-    assert np.square(np.rint(values)).sum() <= check.longest**2
+    seed, share = share_update(check, np.array(values), Prg.from_os())
+    assert np.square((share + Prg(seed).words((4,))).numpy()).sum() <= check.most
 
 
 def cheats():
@@ -83,7 +91,7 @@ def cheats():
             word[bit % DIMENSION] = sign * (1 << bit)
             yield f"{sign} · 2^{bit}", word
     yield "all at half the clip", np.full(DIMENSION, 2048)
-    yield "just longer", np.full(DIMENSION, 590)  # √50 · 590 = 4,172 of 4,100 units
+    yield "just longer", np.full(DIMENSION, 580)  # √50 · 580 = 4,101 of 4,096 units
     # Squares that are 0 modulo 2^64, and squares whose sum wraps around to almost nothing.
     yield "roots of zero", np.full(DIMENSION, 1 << 32)
     wrapping = one.copy()
@@ -99,7 +107,7 @@ def judged():
     known = list(cheats())
     names = tuple(f"c{i}" for i in range(len(known) + 2))
     check = make_check(clients=names)
-    words = [np.rint(one * 4096).astype(np.int64) for one in updates()[:2]]
+    words = [np.trunc(one * 4095.999).astype(np.int64) for one in updates()[:2]]
     words = [words[0], *(word for _, word in known), words[1]]
 
     def party(session):
@@ -122,21 +130,21 @@ def test_no_update_that_is_too_long_is_counted(judged):
     names, result = judged
     assert result.counted == (names[0], names[-1])
     assert result.refused == names[1:-1]
-    assert np.abs(result.total - updates()[:2].sum(axis=0)).max() <= 2 * 0.5 / 4096
+    assert np.abs(result.total - updates()[:2].sum(axis=0)).max() <= 2 / 4096
 
 
 def test_the_top_bit_of_a_word_changes_nothing():
-    cheat = np.rint(updates()[0] * 4096).astype(np.int64)
+    cheat = np.trunc(updates()[0] * 4095.999).astype(np.int64)
     cheat[::3] ^= np.int64(-(1 << 63))
     result, _ = run(make_check(), cheat=cheat)["server"]
     assert result.counted == CLIENTS
-    assert np.abs(result.total - updates().sum(axis=0)).max() <= 4 * 0.5 / 4096
+    assert np.abs(result.total - updates().sum(axis=0)).max() <= 4 / 4096
 
 
 def test_whoever_sends_something_else_is_missing_and_the_round_goes_on():
     result, _ = run(make_check(), silent=CLIENTS[1:2])["server"]
     assert result.missing == CLIENTS[1:2]
-    assert np.abs(result.total - updates()[[0, 2, 3]].sum(axis=0)).max() <= 3 * 0.5 / 4096
+    assert np.abs(result.total - updates()[[0, 2, 3]].sum(axis=0)).max() <= 3 / 4096
 
 
 def test_too_few_within_the_clip_give_no_sum():

@@ -161,9 +161,7 @@ def _booked(job: TrainJob, plan: PrivacyPlan | None) -> Iterator[str]:
     """Say what the books of owners come to with this training, or refuse it as they would."""
     for name, owner in job.data.owners.items():
         if owner.book is not None and owner.most_epsilon is not None and job.privacy and plan:
-            many, spent = Book(owner.book, owner.most_epsilon).foresee(
-                plan.events, job.privacy.delta
-            )
+            many, spent = Book(owner.book, owner.most_epsilon).ask(plan.events, job.privacy.delta)
             yield f"With this training the book of {name} counts {many}: ε = {spent:.4g} together"
 
 

@@ -89,7 +89,7 @@ class EncryptedServerSide:
 
     def invite(self) -> dict[int, bytes]:
         """Invite everyone to the round."""
-        message = open_message(OPEN, self.plan)
+        message = open_message(OPEN, self.plan, self._config.keys)
         return dict.fromkeys(range(self._config.clients), message)
 
     def accept(self, index: int, message: bytes) -> None:

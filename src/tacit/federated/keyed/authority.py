@@ -19,7 +19,7 @@ from tacit.crypto import KeyPair, agree, derive
 from tacit.errors import FrameError, InputError, PartyError
 from tacit.federated.contract import HELPER, Enter, pack, records, unpack
 from tacit.federated.secagg.plan import Words, add_masks
-from tacit.federated.sums import SERVER, read_words
+from tacit.federated.sums import SERVER, company_of, read_words
 
 OPEN, UPLOAD, RELEASE, RELEASED = range(88, 92)
 AUTHORITY = HELPER
@@ -57,7 +57,8 @@ def pad_key(mine: KeyPair, theirs: bytes, *, invitation: bytes, index: int) -> b
     """Derive the key of a client's pad in a round; client and authority find the same.
 
     All of the invitation is a part of it: the digest of the model, so that pads of clients that
-    were given different ones do not come off; how many words there are, so that the authority works
+    were given different ones do not come off; who may be in a sum, and how few, which the authority
+    compares with its own job; how many words there are, so that the authority works
     out no more than clients sent; and their width, as pads added up in wider words than clients did
     would tell carries, which are no function of the sum.
 
@@ -122,7 +123,13 @@ class Authority:
             PartyError: the sum is not one that may be shown, or one of this session was.
         """
         invitation, body = cast(list[bytes], unpack(message, RELEASE, "bb", sender=SERVER))
-        session, length, width = read_words(invitation, OPEN)
+        session, length, width, company = read_words(invitation, OPEN)
+        if company != company_of(self._clients, self._minimum, self._keys):
+            raise PartyError(
+                SERVER,
+                "it asked for pads of a round of another job: who may be in a sum, or how few, is "
+                "not what this authority holds to",
+            )
         if not 1 <= length <= MOST_WORDS or not 1 <= width <= 8:
             raise FrameError(SERVER, f"it asked for {length} pads of {width} bytes")
         summands = [

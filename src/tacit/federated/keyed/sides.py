@@ -63,7 +63,7 @@ class KeyedServerSide:
 
     def __init__(self, config: RoundConfig) -> None:
         self._config, self.plan = config, plan_sum(config)
-        self._invitation = open_message(OPEN, self.plan)
+        self._invitation = open_message(OPEN, self.plan, config.keys)
         self._summands: dict[int, Summand] = {}
         self._sum: Words = np.zeros(self.plan.length, self.plan.dtype)
         self._is_asked = self._is_over = False

@@ -73,8 +73,8 @@ def plan_neighbourhood(
         # The fewest neighbours that do, by a union bound over the clients (− log n above): the ring
         # is cut if it is cut at any of them. In logarithms, as the binomials overflow doubles.
         for side in range(1, (clients - 1) // 2):
-            marked = min(colluding, minimum)
-            most = _largest_plausible(max(minimum, side), marked, side, secrecy)
+            population = max(minimum, side)
+            most = _largest_plausible(population, min(colluding, population), side, secrecy)
             threshold = side + most + 2
             lost = _largest_plausible(clients - 1, dropped, 2 * side, loss)
             if 2 * side + 1 - lost >= threshold:
@@ -104,7 +104,8 @@ def secrecy_bits(
     side = near.neighbours // 2
     # Of any side at most so many may collude: the others that are needed there are honest.
     most, tail = near.threshold - side - 2, -math.inf
-    population, marked = max(minimum, side), min(colluding, minimum)
+    population = max(minimum, side)
+    marked = min(colluding, population)
     for count in range(max(most, -1) + 1, min(marked, side) + 1):
         tail = _log_add(tail, _log_hypergeometric(population, marked, side, count))
     return max(0.0, -(tail + math.log(clients)) / math.log(2))

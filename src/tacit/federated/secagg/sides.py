@@ -103,7 +103,7 @@ def words_of(config: RoundConfig, plan: SecAggPlan, update: Update, prg: Prg) ->
     Guarantee: none by itself; the noise is that of the mechanism.
     Cost: 0 rounds.
     """
-    update = made_finite(update, config.mechanism)
+    update = made_finite(update, config)
     weight = min(update.weight, config.largest_weight)
     values = clip_l2(update.values, config.mechanism.clip) * (weight / config.largest_weight)
     grid = config.mechanism.grid

@@ -148,7 +148,8 @@ class Shuffler:
             PartyError: asked for a session a second time.
         """
         invitation, body = cast(list[bytes], unpack(message, BUNDLES, "bb", sender="server"))
-        session = read_open(invitation)[0].session
+        plan = read_open(invitation)[0]
+        session = plan.session
         if session in self._seen:
             raise PartyError("server", "it asked the shuffler to shuffle a round again")
         self._seen.add(session)
@@ -159,9 +160,12 @@ class Shuffler:
         name = round_of(invitation)
         opened = [self._open(bundle, name) for bundle in bundles]
         inside = [one[_KEY_BYTES:] for one in opened if one]
-        if len(inside) < self._minimum:
+        # The clients' own number too: their bundles are bound to it, and a shuffler of two jobs
+        # would else let few of one go by the number of the other.
+        wanted = max(self._minimum, plan.minimum)
+        if len(inside) < wanted:
             raise VoidRound(
-                _NAME, f"{len(inside)} clients reported, at least {self._minimum} are shuffled"
+                _NAME, f"{len(inside)} clients reported, at least {wanted} are shuffled"
             )
         boxes = records(b"".join(inside), BOX_BYTES, sender="a client")
         order = self._prg.permutation(len(boxes)).tolist()

@@ -123,7 +123,7 @@ class ShuffledClientSide:
             )
         self._invitation = message
         self._client = self._make(message)
-        values = made_finite(offer(), self._config.mechanism).values
+        values = made_finite(offer(), self._config).values
         return self._client.report(clip(torch.from_numpy(values), l2_bound=plan.l2_bound))
 
     def _make(self, invitation: bytes) -> ShuffledClient:

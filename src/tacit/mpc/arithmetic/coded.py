@@ -106,14 +106,14 @@ class OpenCoded:
         need = OpeningMask(0, self.shape, holder)
         return Declaration(out=None, needs=(need,), offline=((message,),))
 
-    def out(self, step: int, roles: Roles) -> OpeningSpec:
+    def opening(self, step: int, roles: Roles) -> OpeningSpec:
         """Describe the result, if this is that step of a plan."""
         mask = Mask(step=step, place=0, shape=self.shape, holder=self._holder(roles))
         return OpeningSpec(shape=self.shape, frac_bits=0, largest=1, mask=mask)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], codes: object) -> CodedOpening:
         """Send the masked matrix, as its owner, or keep it."""
-        spec = self.out(channel.step, channel.roles)
+        spec = self.opening(channel.step, channel.roles)
         nothing = torch.empty(0, dtype=torch.int64)
         if channel.me != self.owner:
             opened = _spilled(channel.recv(self.owner, self.shape))

@@ -297,3 +297,25 @@ class Restate:
         """Give the same share another bound."""
         x = numeric_share(operands[0])
         return Share(x.words, self._out(x.spec))
+
+
+@dataclass(frozen=True)
+class DeferToReceiver:
+    """Leave a strictly increasing function to whoever the value is opened to.
+
+    Guarantee: nothing is sent; the receiver of f(x) could compute x from it, so opening x to it
+    reveals the same. If something else is done with the result, it is computed after all.
+    Cost: 0 rounds, 0 bytes; exact.
+    """
+
+    function: str
+
+    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
+        """Say what comes out."""
+        x = numeric(operands[0], self.function)
+        return Declaration(out=replace(x, deferred=self.function))
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+        """Mark the share."""
+        x = numeric_share(operands[0])
+        return Share(x.words, replace(x.spec, deferred=self.function))

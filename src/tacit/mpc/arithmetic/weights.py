@@ -58,7 +58,7 @@ class OpenWeight:
         messages = tuple(Message(self.owner, other, row * rows) for rows in self._parts())
         return Declaration(out=None, offline=(messages,))
 
-    def out(self, step: int, roles: Roles) -> OpeningSpec:
+    def opening(self, step: int, roles: Roles) -> OpeningSpec:
         """Describe the result, if this is that step of a plan."""
         spec = self.spec
         holder = self._holder(roles)
@@ -78,7 +78,7 @@ class OpenWeight:
             given: the input, if it is mine.
             on: where it is multiplied.
         """
-        spec = self.out(channel.step, channel.roles)
+        spec = self.opening(channel.step, channel.roles)
         on = on if is_prepared(spec.shape, on) else channel.device
         if channel.me != self.owner:
             return _kept(self._received(channel, on), None, spec)

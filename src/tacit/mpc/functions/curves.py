@@ -13,12 +13,14 @@ from math import ceil, comb, erf, exp, floor, log, log1p, log2, sqrt
 import numpy as np
 
 from tacit.errors import RangeError
+from tacit.mpc.functions.curve import Curve
 from tacit.mpc.functions.elementwise import ELEMENTWISE, SMALLEST
-from tacit.mpc.protocols.sealed.oneblock import WIDEST_BITS as ONE_BLOCK_BITS
-from tacit.mpc.protocols.sealed.piecewise import Curve
 from tacit.mpc.share import HEADROOM_BITS
 
 Function = Callable[[float], float]
+
+ONE_BLOCK_BITS = 12
+"""Differences of so many bits are compared by one block, without a tree (`sealed.oneblock`)."""
 
 
 @dataclass(frozen=True)

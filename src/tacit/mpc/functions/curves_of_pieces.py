@@ -6,8 +6,8 @@ from math import ceil, comb, log2
 import numpy as np
 
 from tacit.errors import RangeError
+from tacit.mpc.functions.curve import Curve
 from tacit.mpc.functions.pieces import Coefficients, Pieces
-from tacit.mpc.protocols.sealed.piecewise import Curve
 from tacit.mpc.share import HEADROOM_BITS
 
 LARGEST_ERROR = 2.0**-8

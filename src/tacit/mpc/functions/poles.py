@@ -11,9 +11,9 @@ from itertools import pairwise
 from math import ceil, floor, log, log2
 
 from tacit.errors import RangeError
+from tacit.mpc.functions.curve import Curve
 from tacit.mpc.functions.curves import interpolate
 from tacit.mpc.functions.elementwise import ELEMENTWISE, SMALLEST
-from tacit.mpc.protocols.sealed.piecewise import Curve
 from tacit.mpc.share import HEADROOM_BITS
 
 FEW = 512

@@ -1,7 +1,7 @@
 """The largest of many: heats of groups in which all are compared at once, as wide as pays.
 
-A wide group leaves few for the next heat and costs many comparisons. Which widths follow each other
-is found by trying them: rounds and bytes of every kernel are known beforehand.
+A wide group leaves few for the next heat and costs many comparisons; a protocol that has a kernel
+for groups says which widths follow each other.
 """
 
 from dataclasses import dataclass
@@ -12,21 +12,10 @@ from typing import TypeVar
 import torch
 
 from tacit.mpc.arithmetic.public import Public
-from tacit.mpc.contract import Roles
-from tacit.mpc.functions.curves import curve_of
-from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.primitives import Primitives
-from tacit.mpc.protocols.sealed.largest import Largest
-from tacit.mpc.protocols.sealed.piecewise import Piecewise
 from tacit.mpc.share import Spec
 
 V = TypeVar("V")
-
-ROUND_BYTES = 1 << 18
-"""So many bytes are worth a round. In half a round trip the networks that plans are forecast for
-carry 125 kB in a data centre, 625 kB in a city and 200 kB on a slow line."""
-_WIDEST, _WIDEST_DIRECT = 16, 10
-_ROLES = Roles(first="P0", second="P1", dealer="dealer")  # names do not matter to a cost
 
 
 @dataclass(frozen=True)
@@ -41,8 +30,8 @@ class Heat:
 def largest(ops: Primitives[V], x: V, *, axis: int) -> V:
     """Give the largest element along a dimension, which disappears.
 
-    Range: all. Error: that of the inputs. Cost: that of the heats that `heats` finds; without a
-    kernel for groups ⌈log2 n⌉ times that of relu.
+    Range: all. Error: that of the inputs. Cost: that of the heats that the protocol chooses;
+    without a kernel for groups ⌈log2 n⌉ times that of relu.
     """
     x = _moved_last(ops, ops.normalise_scale(x), axis)
     spec = ops.number(x, "taking the largest")
@@ -61,7 +50,7 @@ def place_of_largest(ops: Primitives[V], x: V, *, axis: int) -> V:
     """Give the position of the largest element along a dimension: of equal ones that of the first.
 
     For protocols that have a kernel for groups. Range: all. Error: none. Cost: that of the heats
-    that `heats` finds.
+    that the protocol chooses.
     """
     x = _moved_last(ops, ops.normalise_scale(x), axis)
     spec = ops.number(x, "finding the largest")
@@ -106,60 +95,7 @@ def _met(ops: Primitives[V], x: V, heat: Heat, *, bound: float, is_placed: bool)
 def _planned(ops: Primitives[V], spec: Spec, *, is_placed: bool) -> tuple[Heat, ...]:
     rows, length = prod(spec.shape[:-1]), spec.shape[-1]
     if ops.has("largest"):
-        return heats(rows, length, spec.frac_bits, spec.bound, is_placed=is_placed)
+        facts = rows, length, spec.frac_bits, spec.bound
+        found: tuple[Heat, ...] = ops.choose("heats", *facts, is_placed=is_placed)
+        return found
     return (Heat(2, by_relu=True),) * (length - 1).bit_length()
-
-
-@lru_cache(maxsize=256)
-def heats(
-    rows: int, length: int, frac_bits: int, bound: float, *, is_placed: bool
-) -> tuple[Heat, ...]:
-    """Find the cheapest heats that leave one number of each row.
-
-    Args:
-        rows: how many.
-        length: of each row.
-        frac_bits: of the numbers.
-        bound: how large they can be.
-        is_placed: whether positions are wanted, which move with the numbers from the second heat.
-    """
-    known: dict[tuple[int, int], tuple[int, tuple[Heat, ...]]] = {}
-
-    def best(left: int, parts: int) -> tuple[int, tuple[Heat, ...]]:
-        if left == 1:
-            return 0, ()
-        if (left, parts) not in known:
-            found = []
-            for heat in _options(left, is_placed=is_placed):
-                groups = -(-left // heat.size)
-                shape = (parts, rows, groups, heat.size)
-                price = _price(heat, shape, frac_bits, bound, is_placed=is_placed and parts == 1)
-                later, rest = best(groups, 2 if is_placed else 1)
-                found.append((price + later, (heat, *rest)))
-            known[left, parts] = min(found, key=lambda one: one[0])
-        return known[left, parts]
-
-    return best(length, 1)[1]
-
-
-def _options(left: int, *, is_placed: bool) -> list[Heat]:
-    widths = range(2, min(left, _WIDEST) + 1)
-    direct = [Heat(size) for size in widths if size <= _WIDEST_DIRECT]
-    found = [*direct, *(Heat(size, is_direct=False) for size in widths)]
-    return found if is_placed else [*found, Heat(2, by_relu=True)]
-
-
-def _price(
-    heat: Heat, shape: tuple[int, ...], frac_bits: int, bound: float, *, is_placed: bool
-) -> int:
-    """Count the bytes of a heat, both ways and from the dealer, and its rounds as bytes."""
-    kernel: Largest | Piecewise
-    if heat.by_relu:
-        shape, apart = shape[:-1], 2 * bound
-        kernel, most = Piecewise("relu", (curve_of("relu", frac_bits, apart),)), apart
-    else:
-        kernel, most = Largest(bound, is_placed, heat.is_direct), bound
-    declared = kernel.declare(_ROLES, Spec.of(shape=shape, frac_bits=frac_bits, bound=most))
-    sent = sum(message.payload_bytes for one in declared.rounds for message in one)
-    dealt = sum(prod(shape) for need in declared.needs for shape in need.correction_shapes())
-    return ROUND_BYTES * len(declared.rounds) + sent + WORD_BYTES * dealt

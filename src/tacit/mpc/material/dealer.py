@@ -11,16 +11,20 @@ from tacit import ring
 from tacit.mpc import outsource
 from tacit.mpc.arithmetic.weights import in_columns, is_prepared
 from tacit.mpc.cache import OpeningCache
-from tacit.mpc.contract import in_host_memory
-from tacit.mpc.material.randomness import Need, OpeningMask, OpeningTriple, Parts, pack
+from tacit.mpc.contract import Tells, in_host_memory, takes_role
+from tacit.mpc.material.randomness import (
+    Need,
+    OpeningMask,
+    OpeningTriple,
+    Parts,
+    Wrapping,
+    has_corrections,
+    pack,
+)
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import Plan
 from tacit.mpc.products import MatMul
-from tacit.mpc.protocols.checked import tags
-from tacit.mpc.protocols.checked.boundary import OpenChecked, TellInput, told_to, whole_mask
-from tacit.mpc.protocols.checked.tags import Keys, Tagged
 from tacit.mpc.share import Mask, SharePair
-from tacit.mpc.sizes import has_corrections
 from tacit.party import Session
 from tacit.ring import Factor, Prg
 
@@ -101,8 +105,8 @@ def deal(
 
     # Of a party's generator, not of a run: what a session has opened can be used in later runs.
     first, second = map(session.shared, plan.roles.computing)
-    keys = tags.draw_keys(first, is_first=True), tags.draw_keys(second, is_first=False)
-    maker = Maker(stream, plan, cache=cache, device=torch.device(device), keys=keys)
+    shared = first, second
+    maker = Maker(stream, plan, cache=cache, device=torch.device(device), shared=shared)
     needing = maker.steps()
     with session.progress.stage("deal", len(needing)) as advance:
         for done, number in enumerate(needing, start=1):
@@ -125,7 +129,7 @@ class Maker:
         plan: what will be computed.
         cache: masks of earlier runs, so that they need not be drawn again.
         device: where products are computed.
-        keys: the secrets of P0 and P1 by which they check each other, for a plan with tags.
+        shared: the generators that the dealer shares with P0 and with P1, for `Wrapping` needs.
     """
 
     def __init__(
@@ -135,9 +139,9 @@ class Maker:
         *,
         cache: OpeningCache | None = None,
         device: torch.device,
-        keys: tuple[Keys, Keys] | None = None,
+        shared: tuple[Prg, Prg] | None = None,
     ) -> None:
-        self._keys = keys
+        self._shared = shared
         self._stream = stream
         self._plan = plan
         self._cache = cache or OpeningCache()
@@ -160,10 +164,11 @@ class Maker:
         return pack(tuple(parts))
 
     def _corrected(self, need: Need, mine: Parts, yours: Parts) -> Parts:
-        if isinstance(need, Tagged):
-            assert self._keys is not None  # noqa: S101 - whoever deals such a plan draws them
+        if takes_role(need, Wrapping):
+            assert isinstance(need, Wrapping)  # noqa: S101 - its type says so
+            assert self._shared is not None  # noqa: S101 - whoever deals such a plan has them
             inner = self._corrected(need.inner, mine, yours)
-            return need.correct(mine, yours, inner, self._keys)
+            return need.wrap(mine, yours, inner, self._shared)
         if isinstance(need, OpeningTriple):
             left = self._recall(need.left)
             if need.right.is_weight and is_prepared(need.right.shape, self._cache.weights_on):
@@ -200,14 +205,11 @@ class Maker:
 
     def told(self, number: int) -> Iterator[tuple[str, Tensor]]:
         """Give the mask of a step to everyone who neither computes nor deals and has to know it."""
-        kernel, roles = self._plan.steps[number].kernel, self._plan.roles
-        if not isinstance(kernel, TellInput | OpenChecked):
-            return
-        streams = tuple(self._stream(peer, number, None) for peer in roles.computing)
-        (need,) = self._plan.steps[number].needs
-        assert isinstance(need, Tagged)  # noqa: S101 - it is the mask
-        for receiver in told_to(kernel, roles):
-            yield receiver, whole_mask(streams, need.items[0].shape)
+        step, roles = self._plan.steps[number], self._plan.roles
+        if takes_role(step.kernel, Tells):
+            assert isinstance(step.kernel, Tells)  # noqa: S101 - its type says so
+            first, second = (self._stream(peer, number, None) for peer in roles.computing)
+            yield from step.kernel.tell(roles, (first, second), *step.operands)
 
     def _recall(self, mask: Mask) -> SharePair:
         """Draw a mask again that the parties drew in an earlier step, or remember it."""

@@ -24,10 +24,10 @@ from tacit.crypto import derive
 from tacit.disk import flush_folder
 from tacit.errors import DataError, InputError, TacitError
 from tacit.mpc.material.dealer import step_stream
+from tacit.mpc.material.randomness import correction_bytes, has_corrections
 from tacit.mpc.material.supply import FromDealer
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import Plan
-from tacit.mpc.sizes import correction_bytes, has_corrections
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
 

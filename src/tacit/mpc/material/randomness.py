@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product as iterproduct
 from math import prod
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -41,6 +41,30 @@ class Need(Protocol):
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of the correction, which the second party checks."""
         ...
+
+
+@runtime_checkable
+class Wrapping(Protocol):
+    """A need around another one, whose correction is made with what the dealer and P0, P1 share."""
+
+    @property
+    def inner(self) -> Need:
+        """Return the need inside."""
+        ...
+
+    def wrap(self, first: Parts, second: Parts, inner: Parts, shared: tuple[Prg, Prg]) -> Parts:
+        """Compute what the dealer sends to the second party, around what the inner need sends."""
+        ...
+
+
+def correction_bytes(needs: tuple[Need, ...]) -> int:
+    """Return the size of the dealer's message for one step."""
+    return WORD_BYTES * sum(prod(shape) for need in needs for shape in need.correction_shapes())
+
+
+def has_corrections(needs: tuple[Need, ...]) -> bool:
+    """Tell whether the dealer sends anything for a step."""
+    return any(need.correction_shapes() for need in needs)
 
 
 @dataclass(frozen=True)

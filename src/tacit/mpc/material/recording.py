@@ -23,7 +23,7 @@ from tacit.mpc.material.randomness import Parts
 from tacit.mpc.material.tape import Tape
 from tacit.mpc.plan import Plan
 from tacit.mpc.secret_ops import SecretOps
-from tacit.mpc.share import AnyShare, MaskedOpening, OpeningSpec, Share
+from tacit.mpc.share import AnyShare, MaskedOpening, OpeningSpec, Party, Share, Spec
 from tacit.party import Session
 from tacit.result import Phase
 
@@ -260,19 +260,9 @@ class RecordingOps(SecretOps):
             words = channel.recv(step.owner, step.spec.shape)
         return Share(words, step.spec), self._recording.given("clear", channel.step)
 
-    def find_opening(
-        self,
-        name: str,
-        *,
-        owner: str,
-        shape: tuple[int, ...],
-        bound: float,
-        frac_bits: int | None = None,
-    ) -> AnyShare | None:
+    def find_opening(self, name: str, spec: Spec, owner: Party | None) -> AnyShare | None:
         """Take an input from the cache; what a processor has of it is brought to the device."""
-        found = super().find_opening(
-            name, owner=owner, shape=shape, bound=bound, frac_bits=frac_bits
-        )
+        found = super().find_opening(name, spec, owner)
         assert found is None or isinstance(found, MaskedOpening)  # noqa: S101 - it is kept as one
         return None if found is None else self._recording.brought(found)
 
@@ -281,9 +271,9 @@ class RecordingOps(SecretOps):
         assert isinstance(fresh, MaskedOpening)  # noqa: S101 - `open_masked` gave it
         return self._recording.join(name, fresh, fresh.spec.grown(name, length=length, dim=dim))
 
-    def revealed(self, step: Open, channel: Channel, value: AnyShare) -> Tensor | None:
+    def reveal(self, step: Open, value: AnyShare) -> Tensor | None:
         """Open a value in this run and in all later ones."""
-        return self._recording.reveal(step, channel, value)
+        return self._recording.reveal(step, self._next(step, (value,)), value)
 
 
 class RecordingChannel(Channel):

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from tacit.errors import TacitError
 from tacit.mpc.material.dealer import step_stream
-from tacit.mpc.material.randomness import Need, Parts, unpack
+from tacit.mpc.material.randomness import Need, Parts, has_corrections, unpack
 from tacit.mpc.plan import Plan
-from tacit.mpc.sizes import has_corrections
 from tacit.party import Session
 from tacit.ring import Prg
 

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tacit import ring
 from tacit.mpc import shapes
+from tacit.mpc.contract import Kernel
 from tacit.mpc.functions.elementwise import ELEMENTWISE, Elementwise
 from tacit.mpc.functions.pieces import Pieces
 from tacit.mpc.permuted.order import Layout
@@ -248,3 +249,13 @@ ROWWISE: dict[str, Rowwise] = {
 }
 """``argmax`` gives a row with a one in the place of its largest value and zeros elsewhere;
 ``sort`` begins with the largest value."""
+
+
+def seen_through(kernel: Callable[[PermutedView], Kernel]) -> dict[str, Callable[..., Any]]:
+    """Make the kernels of a protocol in which someone sees permuted values."""
+    return {
+        "elementwise": lambda name, frac_bits, bound: kernel(EachValue(name, frac_bits)),
+        "is_positive": lambda: kernel(EachValue("step", 0)),
+        "pieces": lambda pieces, frac_bits, bound: kernel(EachValue(pieces, frac_bits)),
+        "rowwise": lambda *public: kernel(EachRow(*public)),
+    }

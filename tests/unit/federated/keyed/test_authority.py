@@ -12,6 +12,7 @@ from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, PartyError
 from tacit.federated import FederatedSpec, PrivacySpec, Update, VoidRound
 from tacit.federated.aggregators import Once
+from tacit.federated.config import round_config
 from tacit.federated.contract import HELPER, pack, unpack
 from tacit.federated.journal import journal_of
 from tacit.federated.keyed.authority import (
@@ -26,10 +27,18 @@ from tacit.federated.keyed.authority import (
     summand_text,
 )
 from tacit.federated.promises import promises
-from tacit.federated.secagg.plan import add_masks
+from tacit.federated.secagg.plan import add_masks, centred
 from tacit.federated.sums import open_message, plan_sum
 
 CLIENTS, SIZE = 6, 4
+LAX = {
+    "clients": CLIENTS,
+    "rounds": 1,
+    "aggregator": "keyed",
+    "privacy": PrivacySpec(clip=1.0),
+    "drop_rate": 0.0,
+    "colluding_share": 0.0,
+}
 NAMED = frozenset(bytes([at] * 32) for at in range(CLIENTS))
 AGAINST_ALL = {"keys": NAMED, "server": "malicious", "authority": bytes(32)}
 
@@ -80,9 +89,9 @@ class Scene(Stage):
 
 def resized(invitation, **changes):
     """An invitation to as many words, and of as many bytes, as a server likes to ask for."""
-    session, length, width = unpack(invitation, OPEN, "bii", sender="server")
+    session, length, width, company = unpack(invitation, OPEN, "biib", sender="server")
     asked = {"length": length, "word_bytes": width, **changes}
-    return pack(OPEN, session, asked["length"], asked["word_bytes"])
+    return pack(OPEN, session, asked["length"], asked["word_bytes"], company)
 
 
 def pads_in(answer):
@@ -248,6 +257,35 @@ def test_invented_clients_open_an_update_unless_the_job_names_keys():
     assert named.ask(named.some(*range(CLIENTS)))
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_named"),
+    [({"clients": 2, "minimum": 2}, False), ({"minimum": 2}, True), ({"clients": 7}, True)],
+)
+def test_an_authority_of_another_job_too_holds_each_to_its_own(changes, is_named):
+    """Its key serves two jobs. By the terms of the lax one a client of the other was read."""
+    scene = Scene(**AGAINST_ALL)
+    lax = FederatedSpec(**{**LAX, **changes})
+    keys = scene.terms.keys if is_named else None
+    config = replace(round_config(lax, 1), keys=keys)  # as a node makes it, who knows no model
+    other = scene.aggregator.make_helper(config, scene.helper_keys, None, Once())
+    pair, made = invented(scene, 1)
+    asked = scene.some(0, 1) if is_named else [*scene.some(0), made]
+    with pytest.raises(PartyError, match="a round of another job"):
+        scene.ask(asked, other)
+    # As it was: whatever is asked for is held to be of the authority's own job.
+    with pytest.MonkeyPatch.context() as blind:
+        blind.setattr(
+            "tacit.federated.keyed.authority.company_of",
+            lambda *facts: unpack(scene.invitation, OPEN, "biib", sender="server")[3],
+        )
+        pads = pads_in(scene.ask(asked, other)) if lax.minimum == 2 else None
+    if not is_named:
+        add_masks(pads, minus=[scene.pad_key(1, pair, scene.helper_keys.public)])
+        alone = centred(scene.plan, scene.words[0] - pads)[:SIZE] / scene.plan.scale
+        assert np.abs(alone - offers()[0].values).max() < 1e-6
+    assert scene.ask(scene.some(*range(CLIENTS)))  # the job's own goes on
+
+
 def test_one_client_cannot_stand_for_two_where_keys_are_named():
     """A server that works with one client of the job gets one place in a sum for it."""
     scene = Scene(**AGAINST_ALL)
@@ -261,7 +299,7 @@ def test_keys_of_one_round_are_of_no_use_in_another():
     """A replay: the uploads of an old session in a new one, and the other way round."""
     scene = Scene()
     old = release_message(
-        open_message(OPEN, plan_sum(scene.terms)),  # another session, same keys
+        open_message(OPEN, plan_sum(scene.terms), scene.terms.keys),  # another session, same keys
         scene.some(*range(CLIENTS)),
     )
     other = pads_in(scene.helper(old))
@@ -323,7 +361,7 @@ def test_the_authority_is_sent_keys_and_no_words():
 def test_clients_that_are_invited_apart_give_no_sum_of_fewer():
     """A server that shows two halves two invitations: neither half may be added up alone."""
     stage = Stage(policy(), offers())
-    other = open_message(OPEN, plan_sum(stage.terms))
+    other = open_message(OPEN, plan_sum(stage.terms), stage.terms.keys)
     shown = {index: stage.server.invite()[0] if index < 3 else other for index in range(CLIENTS)}
     summands = {}
     for index, invitation in shown.items():

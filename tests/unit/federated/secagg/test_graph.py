@@ -68,6 +68,18 @@ def test_the_bits_of_a_ring_planned_for_the_full_list_are_few_for_the_shortest()
     assert secrecy_bits(old, 1000, minimum=1000, colluding_share=0.1) < 40
 
 
+@pytest.mark.parametrize(("clients", "minimum"), [(150, 2), (400, 10), (1000, 50)])
+def test_a_ring_counts_all_who_collude_where_fewer_than_they_are_may_be_listed(clients, minimum):
+    """As many as the least list has were counted: no failure was claimed, and it was certain."""
+    near, marked = plan(clients, minimum=minimum), share_of(clients, 0.1)
+    k, most = near.neighbours, near.threshold - near.neighbours // 2 - 2
+    shortest = max(minimum, k + 2)  # of a list that is a ring
+    assert clients * hypergeom.sf(most, shortest, marked, k // 2) <= 2.0**-80
+    # 15 of 38 listed may collude, and more than 2 do on some side of nearly every list.
+    old = Neighbourhood(neighbours=36, threshold=22)
+    assert secrecy_bits(old, 150, minimum=2, colluding_share=0.1) == 0
+
+
 def test_a_claim_prints_the_bits_of_its_own_graph():
     wish = PrivacySpec(clip=1.0)
     ring, complete = (

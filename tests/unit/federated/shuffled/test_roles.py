@@ -150,6 +150,17 @@ def test_a_crowd_below_the_plan_is_not_shuffled():
         few.shuffle(message)
 
 
+def test_a_shuffler_of_another_job_too_keeps_to_the_crowd_that_clients_count_on():
+    """Its key serves two jobs, and the other one is content with two: ε was planned for three."""
+    scene = Scene()
+    scene.collect([0, 1, 2])
+    bundles = b"".join(list(scene.server._bundles.values())[:2])
+    (invitation,) = set(scene.server.invite().values())
+    lax = Shuffler(scene.shuffler_keys, minimum=2, reports=4, prg=Prg.from_os())
+    with pytest.raises(VoidRound, match="2 clients reported, at least 3 are shuffled"):
+        lax.shuffle(pack(BUNDLES, invitation, bundles))
+
+
 def test_the_same_round_is_not_shuffled_twice():
     scene = Scene()
     message = scene.collect(range(5))

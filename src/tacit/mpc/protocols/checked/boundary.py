@@ -6,23 +6,113 @@ result plus the mask. As one of the two is honest, what both say alike is right.
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.errors import CheatingError
+from tacit.errors import CheatingError, InputError
+from tacit.mpc.arithmetic.rescaled import Rescaling
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, encode_input, reveal
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import OpeningMask, Parts
-from tacit.mpc.protocols.checked import wide
-from tacit.mpc.protocols.checked.product import tagged_mask
-from tacit.mpc.protocols.checked.shares import TaggedOpening, TaggedShare
-from tacit.mpc.share import AnySpec, Mask, OpeningSpec, Spec
-from tacit.party.cost import Message, exchange
+from tacit.mpc.protocols.checked import tags, wide
+from tacit.mpc.protocols.checked.bounds import check_bound
+from tacit.mpc.protocols.checked.check import Check
+from tacit.mpc.protocols.checked.product import Enter, OpenTagged, tagged_mask
+from tacit.mpc.protocols.checked.proofs import Proofs, proofs_of
+from tacit.mpc.protocols.checked.shares import TaggedOpening, TaggedShare, tagged
+from tacit.mpc.share import AnyShare, AnySpec, Mask, OpeningSpec, Party, Share, Spec
+from tacit.party import Session
+from tacit.party.cost import Message, Round, exchange
+from tacit.result import Phase
+from tacit.ring import Prg
 
 _DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Authenticated:
+    """The boundary of parties of whom one may cheat: what enters gets tags, what leaves is checked.
+
+    ``checks_bounds`` tells that inputs are compared with their bounds as they enter.
+    """
+
+    checks_bounds: bool = False
+
+    @property
+    def check(self) -> Check:
+        """Return the step that proves all messages since the last one."""
+        return Check()
+
+    def begin(self, session: Session, roles: Roles) -> Proofs:
+        """Keep my secret, and what is still to be checked."""
+        is_first = session.me == roles.first
+        return Proofs(tags.draw_keys(session.shared(roles.dealer), is_first=is_first))
+
+    def input(self, ops: Any, step: Input) -> Any:
+        """Bring in an input: of P0 or P1 it is opened under a mask where it is first used."""
+        if step.owner in ops.roles.computing:
+            value = ops.shared(step)
+            ops.notes.put(value, "raw", True)
+        else:
+            opening = ops.hear(TellInput(step.owner, step.name, step.spec))
+            value = _entered(ops, opening)
+        if self.checks_bounds:
+            with ops.aside():
+                to = ops.roles.computing
+                check_bound(ops, value, owner=step.owner, name=step.name, to=to)
+        return value
+
+    def entered(self, ops: Any, value: Any) -> Any:
+        """Make a share with tags of an input of P0 or P1, once."""
+        if not ops.notes.get(value, "raw"):
+            return value
+        return ops.once(value, "share", lambda: _entered(ops, ops.opening_of(value)))
+
+    def opening(
+        self,
+        owners: tuple[Party | None, ...],
+        phase: Phase,
+        rescalings: tuple[Rescaling | None, ...],
+        *,
+        is_posted: bool,
+    ) -> OpenTagged:
+        """Open under masks with tags."""
+        return OpenTagged(owners, phase, rescalings, is_posted)
+
+    def open(self, ops: Any, step: Open, value: Any) -> Tensor | None:
+        """Check what was sent, reveal, check that before anyone uses it, and tell others."""
+        ops.check()
+        number, checked = ops.position, OpenChecked(step.to, step.what, step.why)
+        found: Tensor | None = ops.act(checked, value)
+        ops.check()
+        if checked.outside(ops.roles):
+            ops.act(Deliver(checked, number), value)
+        return found
+
+    def resumed(self, name: str, share: Share, kept: AnyShare | None) -> Share:
+        """Take up the tags that were kept with a share."""
+        if not isinstance(kept, TaggedShare):
+            raise InputError(
+                f"{name!r} was kept without the tags that 'checked' needs: what comes from a "
+                "file, from a client or from another session has none; use protocol 'sealed'"
+            )
+        return TaggedShare(share.words, share.spec, kept.numbers)
+
+    def refuse(self, what: str) -> None:
+        """Refuse what has no tags."""
+        raise InputError(f"'checked' has no {what}")
+
+
+def _entered(ops: Any, opening: Any) -> Any:
+    """Make a share with tags of what is open under a mask with tags."""
+    share = ops.apply(Enter(), opening)
+    ops.notes.put(share, "opening", opening)
+    return share
 
 
 @dataclass(frozen=True)
@@ -42,14 +132,17 @@ class TellInput(Input):
             out=self.spec,
             needs=(tagged_mask(0, self.spec.shape, None),),
             rounds=(told,),
-            offline=mask_rounds(self, roles),
+            offline=_mask_rounds((self.owner,), roles, self.spec),
         )
 
-    def knowers(self) -> tuple[str, ...]:
-        """Name who is told the mask."""
-        return (self.owner,)
+    def tell(
+        self, roles: Roles, streams: tuple[Prg, Prg], *_: AnySpec
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Tell the owner the mask, as the dealer."""
+        for one in _outside((self.owner,), roles):
+            yield one, _whole_mask(streams, self.spec.shape)
 
-    def opening(self, step: int) -> OpeningSpec:
+    def opening(self, step: int, roles: Roles) -> OpeningSpec:
         """Describe the masked opening that this gives, if it is that step of a plan."""
         spec = self.spec
         mask = Mask(step=step, place=0, shape=spec.shape, holder=None)
@@ -57,13 +150,16 @@ class TellInput(Input):
             shape=spec.shape, frac_bits=spec.frac_bits, largest=spec.largest, mask=mask
         )
 
-    def take(self, channel: Channel, material: tuple[Parts, ...]) -> TaggedOpening:
+    def run(  # type: ignore[override] # nobody who computes has the input
+        self, channel: Channel, material: tuple[Parts, ...]
+    ) -> TaggedOpening:
         """Hear the input less its mask, as P0 or P1."""
         need = tagged_mask(0, self.spec.shape, None)
-        (own,), (tags,) = need.read(material[0], is_first=channel.is_first)
+        (own,), (mask_tags,) = need.read(material[0], is_first=channel.is_first)
         told = channel.recv(self.owner, self.spec.shape)
-        channel.proofs.heard(told)
-        return TaggedOpening(told, own, None, self.opening(channel.step), numbers=tags.wide())
+        proofs_of(channel).heard(told)
+        spec = self.opening(channel.step, channel.roles)
+        return TaggedOpening(told, own, None, spec, numbers=mask_tags.wide())
 
     def attend(self, channel: Channel, values: Tensor | None) -> None:
         """Tell P0 and P1 the input less its mask, as its owner."""
@@ -100,7 +196,7 @@ class OpenChecked(Open):
             out=None,
             needs=(tagged_mask(0, spec.shape, None),) if outside else (),
             rounds=((*inside, *masked),),
-            offline=mask_rounds(self, roles, spec) if outside else (),
+            offline=_mask_rounds(self.to, roles, spec) if outside else (),
             leaks=self.leaks(spec),
         )
 
@@ -108,26 +204,28 @@ class OpenChecked(Open):
         """Name the receivers who do not compute."""
         return tuple(one for one in self.to if one not in roles.computing)
 
-    def knowers(self) -> tuple[str, ...]:
-        """Name who is told the mask, if it is not the dealer or a computing party."""
-        return self.to
+    def tell(
+        self, roles: Roles, streams: tuple[Prg, Prg], *operands: AnySpec
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Tell the receivers who do not compute the mask, as the dealer."""
+        for one in _outside(self.to, roles):
+            yield one, _whole_mask(streams, _number(operands[0]).shape)
 
-    def reveal(
-        self, channel: Channel, material: tuple[Parts, ...], share: TaggedShare
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Exchange; give the value if I am a receiver, and what others are to be told.
+    def run(self, channel: Channel, material: tuple[Parts, ...], share: AnyShare) -> Tensor | None:
+        """Exchange; give the value if I am a receiver, and keep what others are to be told.
 
         Neither may be used before it has been checked.
         """
+        share = tagged(share)
         channel.session.ledger.record(*self.leaks(share.spec))
-        proofs, other, words = channel.proofs, channel.other, share.words.contiguous()
+        proofs, other, words = proofs_of(channel), channel.other, share.words.contiguous()
         if other in self.to:
             channel.send(other, words)
             proofs.sent(share.numbers)
         masked = None
         if self.outside(channel.roles):
             need = tagged_mask(0, share.spec.shape, None)
-            (own,), (tags,) = need.read(material[0], is_first=channel.is_first)
+            (own,), (mask_tags,) = need.read(material[0], is_first=channel.is_first)
             masked = words + own
             channel.send(other, masked)
         value = None
@@ -135,11 +233,11 @@ class OpenChecked(Open):
             theirs = channel.recv(other, tuple(words.shape))
             proofs.received(share.numbers, theirs)
             value = reveal(share.spec, words, theirs)
-        if masked is None:
-            return value, None
-        theirs = channel.recv(other, tuple(words.shape))
-        proofs.exchanged(wide.carry(share.numbers + tags.wide()), theirs)
-        return value, masked + theirs
+        if masked is not None:
+            theirs = channel.recv(other, tuple(words.shape))
+            proofs.exchanged(wide.carry(share.numbers + mask_tags.wide()), theirs)
+            proofs.to_tell[channel.step] = masked + theirs
+        return value
 
     def attend(self, channel: Channel, spec: AnySpec) -> Tensor | None:
         """Do nothing: what a receiver outside gets comes with `Deliver`."""
@@ -165,21 +263,23 @@ class Deliver:
             for receiver in self.opened.outside(roles)
             for sender, octets in zip(roles.computing, (size, _DIGEST_BYTES), strict=True)
         ]
-        return Declaration(out=None, rounds=(tuple(messages),))
+        # A receiver compares the two itself: no later check has to.
+        return Declaration(out=None, rounds=(tuple(messages),), is_checked=True)
 
-    def run(self, channel: Channel, masked: Tensor) -> None:
+    def run(self, channel: Channel, material: tuple[Parts, ...], *_: AnyShare) -> None:
         """Tell them, as P0 or P1."""
+        masked = proofs_of(channel).to_tell.pop(self.step)
         told = masked.contiguous() if channel.is_first else _digest(masked)
         for receiver in self.opened.outside(channel.roles):
             channel.send(receiver, told)
 
-    def attend(self, channel: Channel, mask_channel: Channel, spec: AnySpec) -> Tensor | None:
+    def attend(self, channel: Channel, *operands: AnySpec) -> Tensor | None:
         """Hear both, compare, and take the mask away, as a receiver."""
         if channel.me not in self.opened.to:
             return None
-        number = _number(spec)
+        number = _number(operands[0])
         channel.session.ledger.record(*self.opened.leaks(number))
-        mask = told_mask(mask_channel, number.shape)
+        mask = told_mask(channel.at(self.step), number.shape)
         first, second = channel.roles.computing
         told = channel.recv(first, number.shape)
         digest = channel.recv(second, (_DIGEST_BYTES,), dtype=torch.uint8)
@@ -197,31 +297,27 @@ def told_mask(channel: Channel, shape: tuple[int, ...]) -> Tensor:
     roles, session = channel.roles, channel.session
     if channel.me != roles.dealer:
         return session.recv(roles.dealer, f"mask/{channel.name}", shape).to(channel.device)
-    return whole_mask(
-        tuple(session.shared(one).fork(f"deal {channel.name}") for one in roles.computing), shape
-    ).to(channel.device)
+    first, second = (session.shared(one).fork(f"deal {channel.name}") for one in roles.computing)
+    return _whole_mask((first, second), shape).to(channel.device)
 
 
-def whole_mask(streams: tuple[ring.Prg, ...], shape: tuple[int, ...]) -> Tensor:
+def _whole_mask(streams: tuple[Prg, Prg], shape: tuple[int, ...]) -> Tensor:
     """Add up both parties' parts of a mask, as the dealer."""
     need = OpeningMask(0, shape, None)
     first, second = streams
     return need.first(first)[0] + need.second(second)[0]
 
 
-def mask_rounds(
-    step: TellInput | OpenChecked, roles: Roles, spec: Spec | None = None
-) -> tuple[tuple[Message, ...], ...]:
+def _mask_rounds(to: tuple[str, ...], roles: Roles, spec: Spec) -> tuple[Round, ...]:
     """Declare that the dealer tells a mask to those who have to know it."""
-    size = WORD_BYTES * (step.spec if isinstance(step, TellInput) else _number(spec)).elements
-    told = tuple(Message(roles.dealer, one, size) for one in told_to(step, roles))
+    size = WORD_BYTES * spec.elements
+    told = tuple(Message(roles.dealer, one, size) for one in _outside(to, roles))
     return (told,) if told else ()
 
 
-def told_to(step: TellInput | OpenChecked, roles: Roles) -> tuple[str, ...]:
-    """Name everyone whom the dealer tells the mask of a step."""
-    known = (*roles.computing, roles.dealer)
-    return tuple(one for one in step.knowers() if one not in known)
+def _outside(names: tuple[str, ...], roles: Roles) -> tuple[str, ...]:
+    """Name those who neither compute nor deal: whom the dealer has to tell a mask."""
+    return tuple(one for one in names if one not in (*roles.computing, roles.dealer))
 
 
 def _number(spec: AnySpec | None) -> Spec:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.errors import CheatingError
+from tacit.mpc.functions.curve import Curve
 from tacit.mpc.protocols.checked.piecewise import PiecewiseTagged
 from tacit.mpc.protocols.sealed.compare import Comparison
-from tacit.mpc.protocols.sealed.piecewise import Curve
 from tacit.mpc.share import WORD_BITS, Spec
 from tacit.party.hearsay import CHEATED
 

@@ -8,9 +8,9 @@ from tacit.errors import CheatingError
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
-from tacit.mpc.protocols.checked.proofs import ANSWER_WORDS, SUMS
+from tacit.mpc.protocols.checked.proofs import ANSWER_WORDS, SUMS, proofs_of
 from tacit.mpc.protocols.checked.tags import Item, Tagged
-from tacit.mpc.share import AnySpec
+from tacit.mpc.share import AnyShare, AnySpec
 from tacit.party.cost import exchange
 from tacit.party.hearsay import CHEATED, OR_OWNER
 from tacit.ring import KEY_BYTES, Prg
@@ -62,14 +62,14 @@ class Check:
             ),
         )
 
-    def run(self, channel: Channel, material: tuple[Parts, ...]) -> None:
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> None:
         """Exchange seeds, then answers.
 
         Raises:
             CheatingError: the other party has sent something that it cannot prove.
         """
         _, (tags,) = _MASK.read(material[0], is_first=channel.is_first)
-        mask, proofs, other = tags.wide(), channel.proofs, channel.other
+        mask, proofs, other = tags.wide(), proofs_of(channel), channel.other
         seed = Prg.from_os().bytes(KEY_BYTES)
         channel.send(other, torch.frombuffer(bytearray(seed), dtype=torch.uint8))
         came = channel.recv(other, (KEY_BYTES,), dtype=torch.uint8)

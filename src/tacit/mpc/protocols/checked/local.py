@@ -17,6 +17,7 @@ from tacit.mpc.contract import Channel, Declaration, Kernel, Roles
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.pending import Pending
+from tacit.mpc.protocols.checked.proofs import proofs_of
 from tacit.mpc.protocols.checked.shares import TaggedShare
 from tacit.mpc.protocols.checked.tags import add_public
 from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
@@ -54,7 +55,7 @@ class Local:
         zeros = [torch.zeros_like(one.words) for one in tagged]
         added = self._apply(_Role(channel, True), zeros, operands).words
         if bool(added.any()):
-            numbers = add_public(numbers, added, channel.proofs.keys)
+            numbers = add_public(numbers, added, proofs_of(channel).keys)
         if later is not None and isinstance(later.proof, Pending):
             return TaggedShare(out.words, out.spec, replace(later.proof, dense=numbers))
         return TaggedShare(out.words, out.spec, numbers)

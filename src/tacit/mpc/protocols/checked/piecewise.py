@@ -12,15 +12,18 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.errors import InputError
+from tacit.mpc import narrow
+from tacit.mpc.arithmetic.selection import unpacked
 from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.functions.curve import Curve
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.checked import wide
-from tacit.mpc.protocols.checked.proofs import Proofs
+from tacit.mpc.protocols.checked.proofs import Proofs, proofs_of
 from tacit.mpc.protocols.checked.shares import TaggedShare, tagged
 from tacit.mpc.protocols.checked.tags import Item, Tagged, Tags, add_public, spread
-from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison, bits_of, group_blocks
+from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison, group_blocks
 from tacit.mpc.protocols.sealed.conjunction import ConjunctionMask, joined_blocks, masked_blocks
-from tacit.mpc.protocols.sealed.piecewise import Curve, Piecewise, SelectMask, unpacked
+from tacit.mpc.protocols.sealed.piecewise import Piecewise, SelectMask
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Spec
 
 _PART = 1 << 17
@@ -38,14 +41,14 @@ class PiecewiseTagged(Piecewise):
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
         plain = super().declare(roles, *operands)
-        x = self._argument(operands[0])
+        x = self.argument(operands[0])
         if self.drop or x.ring_bits != WORD_BITS:
             raise InputError("'checked' has no functions that rescale; use protocol 'sealed'")
         return Declaration(out=plain.out, needs=self._tagged(x), rounds=plain.rounds)
 
     def _comparison(self, x: Spec) -> Comparison:
         curve = self.curves[0]
-        return Comparison(x.elements, bits_of(x.largest + curve.reach), len(curve.breaks))
+        return Comparison(x.elements, narrow.bits_of(x.largest + curve.reach), len(curve.breaks))
 
     def _tagged(self, x: Spec) -> tuple[Tagged, ...]:
         comparison, degree = self._comparison(x), self.curves[0].degree
@@ -66,7 +69,7 @@ class PiecewiseTagged(Piecewise):
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Run the kernel, and note what was sent."""
         x, first = tagged(operands[0]), channel.is_first
-        spec = self._argument(x.spec)
+        spec = self.argument(x.spec)
         read = [
             need.read(parts, is_first=first)
             for need, parts in zip(self._tagged(spec), material, strict=True)
@@ -75,7 +78,7 @@ class PiecewiseTagged(Piecewise):
         out = super().run(note, tuple(own for own, _ in read), x)  # type: ignore[arg-type]
         (mine, theirs), *bits = note.messages
         (r, codes, rho, powers), *tree = (tags for _, tags in read)
-        channel.proofs.exchanged(
+        proofs_of(channel).exchanged(
             wide.carry(x.numbers.reshape(*x.numbers.shape[:2], -1) + r.wide()), theirs
         )
         c, comparison = mine + theirs, self._comparison(spec)
@@ -84,11 +87,11 @@ class PiecewiseTagged(Piecewise):
             _note_bits(channel, self.curves[0], comparison, c[part], codes, rho, tree, opened, part)
         tau = unpacked(bits[-1][0] ^ bits[-1][1], len(c))
         numbers = [_selected(channel, curve, c, tau, r, powers) for curve in self.curves]
-        shape = self._out(spec).shape
+        shape = self.out(spec).shape
         joined = torch.stack(numbers, dim=2)
         return TaggedShare(
             out.words,  # type: ignore[union-attr]
-            self._out(spec),
+            self.out(spec),
             joined.reshape(*joined.shape[:2], *shape),
         )
 
@@ -150,7 +153,7 @@ def _note_bits(
     part: slice,
 ) -> None:
     """Compute tags and keys of the bits that were exchanged for some elements, and note them."""
-    proofs: Proofs = channel.proofs
+    proofs: Proofs = proofs_of(channel)
     # In the keys to P0's bits P1's secret stands for a public one; a tag ignores what is public.
     ones = 0 if channel.is_first else proofs.keys.bits
     shifted = c - curve.edges(c.device)[:, None]
@@ -225,7 +228,7 @@ def _selected(
     channel: Channel, curve: Curve, c: Tensor, tau: Tensor, r: Tags, powers: Tags
 ) -> Tensor:
     """Add up the pieces of a curve in wide numbers, as `sealed.piecewise` does in words."""
-    degree, keys = curve.degree, channel.proofs.keys
+    degree, keys = curve.degree, proofs_of(channel).keys
     rows = (max(0, degree - 1), len(curve.breaks) * (degree + 1))
     found = []
     for part in _parts(len(c), sum(rows) + 1):

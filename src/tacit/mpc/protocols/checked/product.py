@@ -14,6 +14,7 @@ from tacit.mpc.material.randomness import OpeningMask, OpeningTriple, Parts
 from tacit.mpc.products import Elementwise, MatMul
 from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.pending import Pending, Term, is_worth_it
+from tacit.mpc.protocols.checked.proofs import proofs_of
 from tacit.mpc.protocols.checked.shares import TaggedOpening, TaggedShare
 from tacit.mpc.protocols.checked.tags import Item, Tagged, add_public
 from tacit.mpc.share import (
@@ -71,7 +72,7 @@ class OpenTagged(OpenMasked):
                 assert isinstance(x, TaggedShare)  # noqa: S101 - ops have entered every input
                 assert one.mask_share is not None  # noqa: S101 - nobody is the holder
                 sent = wide.carry(x.numbers - mask)
-                channel.proofs.exchanged(sent, one.opened - x.words + one.mask_share)
+                proofs_of(channel).exchanged(sent, one.opened - x.words + one.mask_share)
             found.append(
                 TaggedOpening(one.opened, one.mask_share, one.clear, one.spec, numbers=mask)
             )
@@ -95,7 +96,7 @@ class Enter:
         assert isinstance(x, TaggedOpening)  # noqa: S101 - `declare` has refused everything else
         words = x.mask_share if x.mask_share is not None else x.opened * 0
         first = channel.is_first
-        numbers = add_public(x.numbers.clone(), x.opened, channel.proofs.keys)
+        numbers = add_public(x.numbers.clone(), x.opened, proofs_of(channel).keys)
         return TaggedShare(words + x.opened if first else words, _number(x.spec), numbers)
 
 
@@ -144,7 +145,7 @@ class MultiplyTagged(Multiply):
         (c,), (tags,) = _tagged_triple(triple).read(material[0], is_first=channel.is_first)
         for left, right in _pairs(x, y, is_first=channel.is_first):
             c = c + self.product.multiply(left, right)
-        e, d, keys = x.opened, y.opened, channel.proofs.keys
+        e, d, keys = x.opened, y.opened, proofs_of(channel).keys
         if isinstance(self.product, MatMul) and is_worth_it(x.spec.shape, y.spec.shape):
             later = Term(e, y.numbers, True), Term(d, x.numbers, False)
             return TaggedShare(c, out, Pending(tags.wide(), later, (e, d), keys))

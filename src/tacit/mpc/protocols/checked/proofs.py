@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.mpc.contract import Channel
 from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.pending import SIDE, Pending, project_words, sides
 from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, Keys
@@ -73,6 +74,8 @@ class Proofs:
         self._messages: list[_Message] = []
         self._sent, self._expected = hashlib.sha256(), hashlib.sha256()
         self._common = hashlib.sha256()
+        self.to_tell: dict[int, Tensor] = {}
+        """What receivers who do not compute are told once it is checked, by the step opening it."""
 
     def exchanged(self, numbers: Tensor | Pending, theirs: Tensor) -> None:
         """Note words that both have sent: mine, and what came instead of the other's."""
@@ -143,6 +146,12 @@ class Proofs:
         whole.update(ring.to_bytes(tags.contiguous().cpu()))
         whole.update(bits.digest())
         return _words(whole.digest())
+
+
+def proofs_of(channel: Channel) -> Proofs:
+    """Return what is still to be checked in a run."""
+    assert isinstance(channel.state, Proofs)  # noqa: S101 - `Authenticated.begin` has made it
+    return channel.state
 
 
 def _generators(seed: bytes) -> Iterator[Prg]:

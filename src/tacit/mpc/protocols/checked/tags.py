@@ -95,6 +95,11 @@ class Tagged:
                 found.append(_tag(item, theirs[item.second], next(drawn), keys[0]))
         return (*inner, *found)
 
+    def wrap(self, first: Parts, second: Parts, inner: Parts, shared: tuple[Prg, Prg]) -> Parts:
+        """Compute what P1 gets, as the dealer, who draws both parties' secrets with them."""
+        keys = draw_keys(shared[0], is_first=True), draw_keys(shared[1], is_first=False)
+        return self.correct(first, second, inner, keys)
+
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of what P1 gets."""
         return (*self.inner.correction_shapes(), *self._shapes())

@@ -13,6 +13,7 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.pending import Pending
+from tacit.mpc.protocols.checked.proofs import proofs_of
 from tacit.mpc.protocols.checked.shares import TaggedShare, tagged
 from tacit.mpc.protocols.checked.tags import Item, Tagged, add_public
 from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec
@@ -71,7 +72,7 @@ class TruncateTagged(Truncate):
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open z + r, shift it, and undo r."""
-        z, first, keys = tagged(operands[0]), channel.is_first, channel.proofs.keys
+        z, first, keys = tagged(operands[0]), channel.is_first, proofs_of(channel).keys
         need = self._need(z.spec.elements)
         (r, rows), (r_tags, row_tags) = need.read(material[0], is_first=first)
         mine = z.words.reshape(-1) + r
@@ -87,7 +88,7 @@ class TruncateTagged(Truncate):
             return add_public(sent, offset, keys)
 
         sent = z.proof.change(masked) if isinstance(z.proof, Pending) else masked(z.proof)
-        channel.proofs.exchanged(sent, theirs.view(shape))
+        proofs_of(channel).exchanged(sent, theirs.view(shape))
         carried, high = c >> 63, c >> self.bits
         words = rows[0] + (carried & rows[1])
         if first:

@@ -22,13 +22,6 @@ from tacit.mpc.share import AnyShare, AnySpec, BitShare, BitSpec, Spec
 from tacit.party.cost import Round, exchange
 from tacit.ring import Prg
 
-WORD_BITS = 64
-
-
-def bits_of(largest: int) -> int:
-    """Return how many bits hold every word of at most that size with its sign, at least two."""
-    return max(2, min(WORD_BITS, largest.bit_length() + 1))
-
 
 @dataclass(frozen=True)
 class CompareMask:
@@ -185,4 +178,4 @@ class IsPositive:
 
 
 def _comparison(x: Spec) -> Comparison:
-    return Comparison(x.elements, bits_of(x.largest), 1)
+    return Comparison(x.elements, narrow.bits_of(x.largest), 1)

@@ -6,20 +6,22 @@ sum carried, which is public. All of it can be shared once more, multiplied by t
 select a piece.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.mpc import narrow
 from tacit.mpc.arithmetic.local import numeric, numeric_share
+from tacit.mpc.arithmetic.selection import unpacked
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.functions.curve import Curve
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.narrow import bits_size
-from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison, bits_of
-from tacit.mpc.protocols.sealed.piecewise import Curve, unpacked
+from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison
 from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec, Share, Spec
 from tacit.party.cost import exchange
 from tacit.ring import Prg
@@ -144,18 +146,12 @@ class FusedTruncateCompare:
 
     def _comparison(self, z: Spec) -> Comparison:
         breaks = self.curve.breaks
-        bits = bits_of(z.largest + (max(abs(edge) for edge in breaks) << self.bits))
+        bits = narrow.bits_of(z.largest + (max(abs(edge) for edge in breaks) << self.bits))
         return Comparison(z.elements, bits, len(breaks))
 
     def _out(self, z: Spec) -> Spec:
         frac_bits = self.curve.frac_bits
         return Spec.of(shape=z.shape, frac_bits=frac_bits, bound=self.curve.bound)
-
-
-def truncated_spec(z: Spec, frac_bits: int) -> Spec:
-    """Describe a value after its truncation, which is less than one unit off."""
-    bits = z.frac_bits - frac_bits
-    return replace(z, frac_bits=frac_bits, largest=(z.largest >> bits) + 1)
 
 
 def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Tensor]:

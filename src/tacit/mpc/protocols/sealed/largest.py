@@ -18,12 +18,12 @@ from torch import Tensor
 
 from tacit.mpc import narrow, tables
 from tacit.mpc.arithmetic.local import numeric, numeric_share
+from tacit.mpc.arithmetic.selection import unpacked
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts, packed_words
 from tacit.mpc.narrow import bits_size
-from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison, bits_of
+from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison
 from tacit.mpc.protocols.sealed.multithreshold import packed_rows
-from tacit.mpc.protocols.sealed.piecewise import unpacked
 from tacit.mpc.protocols.sealed.unary import Blocks
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec, words_of
 from tacit.party.cost import exchange
@@ -226,7 +226,7 @@ class Largest:
 
     def _comparison(self, x: Spec) -> Comparison:
         largest = min(x.largest, words_of(self.bound, x.frac_bits))
-        return Comparison(self._groups(x).pairs, bits_of(2 * largest), 1)
+        return Comparison(self._groups(x).pairs, narrow.bits_of(2 * largest), 1)
 
     def _mask(self, x: Spec) -> LargestMask:
         return LargestMask(self._groups(x), self._comparison(x).blocks, self.is_direct)

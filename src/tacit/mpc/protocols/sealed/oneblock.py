@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from tacit.mpc.contract import Channel, Roles
+from tacit.mpc.functions.curves import ONE_BLOCK_BITS
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.sealed.conjunction import ConjunctionMask
 from tacit.mpc.protocols.sealed.multithreshold import packed_rows
 from tacit.mpc.protocols.sealed.unary import Blocks
 from tacit.party.cost import Round
-
-WIDEST_BITS = 12
 
 
 @dataclass(frozen=True)
@@ -79,4 +78,4 @@ class OneBlock:
 
 def fits_one_block(bits: int, slack: tuple[int, ...]) -> bool:
     """Tell whether thresholds leave out so much that one block is left."""
-    return len(set(slack)) == 1 and 2 <= bits - slack[0] <= WIDEST_BITS
+    return len(set(slack)) == 1 and 2 <= bits - slack[0] <= ONE_BLOCK_BITS

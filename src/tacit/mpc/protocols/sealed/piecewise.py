@@ -8,104 +8,26 @@ does not matter: it is multiplied by a zero that is exact modulo 2^64.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import pairwise
-from math import comb, prod
+from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
-from tacit import ring
-from tacit.mpc import narrow, tables
-from tacit.mpc.arithmetic.local import numeric, numeric_share
+from tacit.mpc import narrow
+from tacit.mpc.arithmetic.local import numeric_share
 from tacit.mpc.arithmetic.rescaled import public_part
+from tacit.mpc.arithmetic.selection import select_pieces, unpacked
 from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.functions.piecewise import Pieced
 from tacit.mpc.material.randomness import Parts, lane_bytes, read_lanes, readings, write_lanes
 from tacit.mpc.narrow import bits_size
-from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison, bits_of
+from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison
 from tacit.mpc.protocols.sealed.multithreshold import MultiThreshold, fits_multi_threshold
 from tacit.mpc.protocols.sealed.oneblock import OneBlock, fits_one_block
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
 from tacit.party.cost import exchange
 from tacit.ring import Prg
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A function made of pieces: piece k holds from breakpoint k - 1 up to breakpoint k.
-
-    A piece is a polynomial of x with coefficients in the ring, lowest first. It need not make
-    sense as a polynomial of real numbers: what counts is its value modulo 2^64. ``breaks`` have
-    the fraction bits of the input, values have ``frac_bits``. Where ``slack`` is given, piece k
-    holds also from 2^slack below its breakpoint on.
-    """
-
-    breaks: tuple[int, ...]
-    pieces: tuple[tuple[int, ...], ...]
-    frac_bits: int
-    bound: float
-    slack: tuple[int, ...] = ()
-
-    @cached_property
-    def degree(self) -> int:
-        """Return the largest degree of a piece."""
-        return max(len(piece) for piece in self.pieces) - 1
-
-    @cached_property
-    def height(self) -> int:
-        """Return the largest power that any piece has; the degree may be counted higher."""
-        return max(j for piece in self.pieces for j, a in enumerate(piece) if a or not j)
-
-    def edges(self, device: torch.device) -> Tensor:
-        """Return the breakpoints."""
-        return self._on(device)[0]
-
-    def steps(self, device: torch.device) -> Tensor:
-        """Return how the coefficients change at each breakpoint, (degree + 1, breaks)."""
-        return self._on(device)[1]
-
-    def base(self, device: torch.device) -> Tensor:
-        """Return the coefficients of the lowest piece, (degree + 1, 1)."""
-        return self._on(device)[2]
-
-    @cached_property
-    def _laid_out(self) -> dict[torch.device, tuple[Tensor, Tensor, Tensor]]:
-        return {}
-
-    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Lay the tables out where they are read, once: a copy to an accelerator is a wait."""
-        if device not in self._laid_out:
-            parts = torch.tensor(self.breaks), self._steps(), self._base()
-            edges, steps, base = (tables.laid_out(one, device) for one in parts)
-            self._laid_out[device] = edges, steps, base
-        edges, steps, base = tables.kept(*self._laid_out[device])
-        return edges, steps, base
-
-    @cached_property
-    def reach(self) -> int:
-        """Return how much larger than x can be a comparison of it with a breakpoint may get.
-
-        That is the distance to a breakpoint, and what may be added to it within the slack.
-        """
-        slack = self.slack or (0,) * len(self.breaks)
-        return max(abs(t) + (1 << m) - 1 for t, m in zip(self.breaks, slack, strict=True))
-
-    def _steps(self) -> Tensor:
-        rows = [list(piece) + [0] * (self.degree + 1 - len(piece)) for piece in self.pieces]
-        steps = [
-            [_wrap(b - a) for a, b in zip(old, new, strict=True)] for old, new in pairwise(rows)
-        ]
-        return torch.tensor(steps).T.contiguous()
-
-    def _base(self) -> Tensor:
-        lowest = self.pieces[0]
-        return torch.tensor([[*lowest, *[0] * (self.degree + 1 - len(lowest))]]).T.contiguous()
-
-
-def _wrap(value: int) -> int:
-    """Bring an integer into the range of a signed word, modulo 2^64."""
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 @dataclass(frozen=True)
@@ -197,14 +119,8 @@ def _powers(r: Tensor, degree: int) -> Tensor:
     return powers
 
 
-def unpacked(words: Tensor, count: int) -> Tensor:
-    """Spread packed bits (rows, words) out into (rows, count) words of 0 and 1."""
-    bits = ring.unpack_bits(words.contiguous().view(torch.uint8), words.numel() * 64)
-    return bits.view(len(words), -1)[:, :count].to(torch.int64)
-
-
 @dataclass(frozen=True)
-class Piecewise:
+class Piecewise(Pieced):
     """Apply a piecewise polynomial to every element, or several that share their breakpoints.
 
     Guarantee: the parties see x + r for a uniform r and bits masked by uniform bits, and nothing
@@ -217,16 +133,12 @@ class Piecewise:
     met within one unit in the last place, which is for functions that do not jump.
     """
 
-    name: str
-    curves: tuple[Curve, ...]
-    drop: int = 0
-
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
-        x = self._argument(operands[0])
+        x = self.argument(operands[0])
         comparison = self._comparison(x)
         return Declaration(
-            out=self._out(x),
+            out=self.out(x),
             needs=(self._mask(x), *comparison.needs()),
             rounds=(
                 exchange(*roles.computing, narrow.size_for(x.ring_bits) * x.elements),
@@ -266,7 +178,7 @@ class Piecewise:
         self, channel: Channel, material: tuple[Parts, ...], operand: AnyShare
     ) -> tuple[Tensor, Spec]:
         r = _arrange(material[0], channel)[0]
-        return numeric_share(operand).words.reshape(-1) + r, self._argument(operand.spec)
+        return numeric_share(operand).words.reshape(-1) + r, self.argument(operand.spec)
 
     def _select(
         self, channel: Channel, material: tuple[Parts, ...], spec: Spec, c: Tensor
@@ -287,28 +199,17 @@ class Piecewise:
             select_pieces(curve, front, tau, r, powers, is_first=channel.is_first)
             for curve in self.curves
         ]
-        out = self._out(spec)
+        out = self.out(spec)
         return Share(torch.stack(results).view(out.shape), out)
-
-    def _argument(self, spec: AnySpec) -> Spec:
-        """Take a number, also one on which this very function is still to be applied."""
-        if isinstance(spec, Spec) and spec.deferred == self.name:
-            return replace(spec, deferred=None)
-        return numeric(spec, self.name, any_ring=True)
 
     def _comparison(self, x: Spec) -> Comparison | MultiThreshold | OneBlock:
         curve = self.curves[0]
-        bits = bits_of((x.largest >> self.drop) + bool(self.drop) + curve.reach)
+        bits = narrow.bits_of((x.largest >> self.drop) + bool(self.drop) + curve.reach)
         if fits_one_block(bits, curve.slack):
             return OneBlock(x.elements, bits, curve.slack[0], len(curve.breaks))
         if fits_multi_threshold(x.elements, bits, len(curve.breaks)):
             return MultiThreshold(x.elements, bits, curve.slack or (0,) * len(curve.breaks))
         return Comparison(x.elements, bits, len(curve.breaks))
-
-    def _out(self, x: Spec) -> Spec:
-        shape = x.shape if len(self.curves) == 1 else (len(self.curves), *x.shape)
-        bound = max(curve.bound for curve in self.curves)
-        return Spec.of(shape=shape, frac_bits=self.curves[0].frac_bits, bound=bound)
 
 
 def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -321,30 +222,3 @@ def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Te
     else:
         r, rho, bits, powers = parts[:4]
     return r, rho, powers, bits
-
-
-def select_pieces(
-    curve: Curve, c: Tensor, tau: Tensor, r: Tensor, powers: Tensor, *, is_first: bool
-) -> Tensor:
-    """Add up the pieces: p_0(x) + Σ_k b_k·(p_k - p_{k-1})(x), for b_k = τ_k ⊕ ρ_k and x = c - r.
-
-    b_k·r^i is τ_k·r^i + (1 - 2τ_k)·ρ_k·r^i, so with the steps A of the coefficients the sum is
-    Σ_ij C(j,i)·(-1)^i·c^(j-i) · (Σ_k A_jk·τ_k · r^i + Σ_k A_jk·(1 - 2τ_k)·[ρ_k·r^i]), for every
-    i by Horner's rule in c.
-    """
-    degree, height = curve.degree, curve.height
-    plain = [torch.full_like(r, 1 if is_first else 0), r, *powers[: max(0, degree - 1)]]
-    selected = powers[max(0, degree - 1) :].view(len(curve.breaks), degree + 1, -1)
-    steps, base = curve.steps(c.device)[: height + 1], curve.base(c.device)[: height + 1]
-    chosen = ring.matmul(steps, tau).add_(base)  # (height + 1, n), public
-    sign = 1 - 2 * tau
-    total = torch.zeros_like(r)
-    for i in range(height + 1):
-        masked = ring.matmul(steps[i:], sign * selected[:, i])  # (height + 1 - i, n), shared
-        terms = torch.addcmul(masked, chosen[i:], plain[i])
-        part = terms[-1] * comb(height, i) if 0 < i < height else terms[-1]
-        for j in range(height - 1, i - 1, -1):
-            term = terms[j - i] * comb(j, i) if 0 < i < j else terms[j - i]
-            part = torch.addcmul(term, part, c)
-        total = total.sub_(part) if i % 2 else total.add_(part)
-    return total

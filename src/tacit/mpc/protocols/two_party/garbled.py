@@ -28,10 +28,10 @@ from tacit.crypto.joint.loops import Octets
 from tacit.crypto.joint.transfer import Hash
 from tacit.mpc import narrow
 from tacit.mpc.arithmetic.local import numeric_share
+from tacit.mpc.arithmetic.selection import select_pieces
 from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.functions.piecewise import Pieced
 from tacit.mpc.material.randomness import Parts, packed_words
-from tacit.mpc.protocols.sealed.compare import bits_of
-from tacit.mpc.protocols.sealed.piecewise import Piecewise, select_pieces
 from tacit.mpc.protocols.two_party.makers import tensor, times, unpacked
 from tacit.mpc.protocols.two_party.pair import Pair, correlation_rounds
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
@@ -183,7 +183,7 @@ def planes(numbers: Tensor, bits: int) -> Octets:
 
 
 @dataclass(frozen=True)
-class Garbled(Piecewise):
+class Garbled(Pieced):
     """Apply a piecewise polynomial to every element, comparing by garbled circuits.
 
     Guarantee: every party follows the protocol. P0 sees x1 + r1 for a uniform r1 and bits under
@@ -199,7 +199,7 @@ class Garbled(Piecewise):
 
     def _circuit(self, x: Spec) -> Thresholds:
         breaks = self.curves[0].breaks
-        bits = bits_of(x.largest + max(abs(one) for one in breaks))
+        bits = narrow.bits_of(x.largest + max(abs(one) for one in breaks))
         return Thresholds(max(2, bits), tuple(one - breaks[0] for one in breaks[1:]))
 
     def _garbled_mask(self, x: Spec) -> GarbledMask:
@@ -212,12 +212,12 @@ class Garbled(Piecewise):
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
-        x = self._argument(operands[0])
+        x = self.argument(operands[0])
         mask, size = self._garbled_mask(x), self._word_bytes(x)
         labels = LABEL_BYTES * mask.circuit.bits * x.elements
         opened = size * x.elements if mask.degree else 0
         return Declaration(
-            out=self._out(x),
+            out=self.out(x),
             needs=(mask,),
             rounds=(
                 (Message(roles.second, roles.first, size * x.elements),),
@@ -228,7 +228,7 @@ class Garbled(Piecewise):
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open x + r, send or evaluate labels, select."""
-        words, spec = numeric_share(operands[0]).words.reshape(-1), self._argument(operands[0].spec)
+        words, spec = numeric_share(operands[0]).words.reshape(-1), self.argument(operands[0].spec)
         mask, (parts,) = self._garbled_mask(spec), material
         parts = tuple(part.cpu() for part in parts)
         side = self._run_first if channel.is_first else self._run_second
@@ -238,7 +238,7 @@ class Garbled(Piecewise):
             select_pieces(curve, c, shared, parts[0], parts[-1], is_first=channel.is_first)
             for curve in self.curves
         ]
-        out = self._out(spec)
+        out = self.out(spec)
         return Share(torch.stack(results).view(out.shape).to(channel.device), out)
 
     def _run_first(

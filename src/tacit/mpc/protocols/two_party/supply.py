@@ -1,19 +1,22 @@
 """A computing party's material without a dealer: both make it before the first step."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tacit.errors import TacitError
+from tacit.mpc.contract import Roles
 from tacit.mpc.material.dealer import viewed
-from tacit.mpc.material.randomness import OpeningMask, Parts
+from tacit.mpc.material.randomness import Need, OpeningMask, Parts
 from tacit.mpc.material.supply import Supply
 from tacit.mpc.plan import Plan
-from tacit.mpc.protocols.two_party.makers import make, set_up
+from tacit.mpc.protocols.two_party.makers import joint_rounds, make, set_up
 from tacit.mpc.protocols.two_party.pair import Pair
 from tacit.mpc.share import Mask
 from tacit.party import Session
+from tacit.party.cost import Round
 from tacit.ring import Prg
 
 
@@ -81,3 +84,18 @@ class JointSupply(Supply):
         if number not in self._made:
             raise TacitError(f"material of step {number} was used already; masks are used once")
         return self._made.pop(number)
+
+
+@dataclass(frozen=True)
+class Together:
+    """Preprocessing by the two parties that will use it."""
+
+    def rounds(self, needs: Iterable[Need], roles: Roles) -> tuple[Round, ...]:
+        """Declare everything that they send for a plan."""
+        return joint_rounds(needs, roles)
+
+    def supply(
+        self, session: Session, plan: Plan, *, run: int, device: torch.device
+    ) -> JointSupply:
+        """Make all of it, and hand it out."""
+        return JointSupply(session, plan, run=run, device=device)

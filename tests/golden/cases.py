@@ -1,0 +1,105 @@
+"""What is run: tiny jobs of every kind every day, all examples in `make test-all`.
+
+A case takes an empty folder that has `examples/jobs` in it, works there,
+and returns plain tables.
+Simulated clients never drop out of the slice: who does is drawn afresh, and sizes follow.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from golden import calls, wrong
+from golden.jobs import run_job
+from golden.keys import agreed_table, key_table
+from golden.product import KINDS
+
+Case = Callable[[Path], Any]
+_FEW = {"data.owners.bank.rows": [0, 40], "data.owners.insurer.rows": [10, 50]}
+_SMALL_NET = ["dense 4", "relu", "dense 10"]
+_FEW_DIGITS = {"data.owners.north.rows": [0, 40], "data.owners.south.rows": [40, 80]}
+_CLIENTS = {"data.rows": 200, "federated.simulated_drops": 0.0}
+
+
+def _job(name: str, **changes: Any) -> Case:
+    return partial(_run, name=name, changes=changes)
+
+
+def _run(folder: Path, *, name: str, changes: dict[str, Any]) -> Any:
+    return run_job(folder, name, **changes)
+
+
+SLICE: dict[str, Case] = {
+    "keys": lambda folder: key_table(),
+    "agreed": lambda folder: agreed_table(),
+    **{f"refused {kind}": lambda folder, kind=kind: wrong.key_refusals(kind) for kind in KINDS},
+    "refused together": wrong.plan_refusals,
+    "infer sealed": _job("predict-breast-cancer"),
+    "infer checked": _job("predict-breast-cancer", **{"protocol.kind": "checked"}),
+    "infer permuted": _job("predict-permuted"),
+    "fit": _job("fit-columns", **_FEW, **{"learner": {"kind": "gaussian-bayes"}}),
+    "fit cipher": _job(
+        "fit-cipher", **_FEW, **{"learner.parameters": {"n_estimators": 1, "max_depth": 2}}
+    ),
+    "train rows": _job(
+        "train-digits",
+        **_FEW_DIGITS,
+        **{"training.epochs": 1, "training.batch": 16, "training.look_every": 2},
+        **{"model.layers": _SMALL_NET},
+    ),
+    "train columns": _job(
+        "train-columns",
+        **{"training.epochs": 1, "training.batch": 16, "training.look_every": 2},
+        **{"data.owners.bank.rows": [0, 60], "data.owners.insurer.rows": [20, 80]},
+    ),
+    "train private": _job(
+        "train-private",
+        **_FEW_DIGITS,
+        **{"data.owners.west.rows": [80, 120], "training.epochs": 3, "training.look_every": 2},
+    ),
+    "federated masked": _job(
+        "fl-digits", **_CLIENTS, **{"federated.clients": 8, "federated.rounds": 2}
+    ),
+    "federated plain": _job(
+        "fl-digits",
+        **_CLIENTS,
+        **{"federated.clients": 8, "federated.rounds": 2, "federated.aggregator": "plain"},
+        privacy={"kind": "local", "target_epsilon": 20.0, "clip": 1.0},
+    ),
+    "federated shuffled": _job(
+        "fl-shuffle",
+        **_CLIENTS,
+        **{"federated.clients": 40, "federated.minimum": 40, "federated.rounds": 1},
+        **{"federated.drop_rate": 0.0},
+    ),
+    "federated keyed": _job(
+        "fl-keyed",
+        **_CLIENTS,
+        **{"federated.clients": 6, "federated.rounds": 1, "federated.minimum": 4},
+        **{"federated.drop_rate": 0.3},
+    ),
+    "federated record": _job("fl-hospitals", **{"federated.rounds": 2}),
+    "federated bounded": _job(
+        "fl-digits",
+        **_CLIENTS,
+        **{"federated.aggregator": "bounded", "federated.clients": 3, "federated.rounds": 1},
+        privacy={"clip": 1.0},
+    ),
+    "federated encrypted": _job(
+        "fl-encrypted", **_CLIENTS, **{"federated.clients": 3, "federated.rounds": 1}
+    ),
+    "split": _job("split", **{"train.epochs": 2, "data.set": "iris", "model.width": 8}),
+    "split private": _job(
+        "split-private", **{"train.epochs": 2, "data.set": "iris", "model.width": 8}, audit={}
+    ),
+    "text": _job(
+        "text-hospital",
+        **{"train.epochs": 1, "train.private_epochs": 1, "canaries": None, "data.length": 32},
+        model={"layers": 1, "width": 16, "vocabulary": 300},
+    ),
+    "audit": _job("audit-digits", **{"audit.shadows": 4, "train.epochs": 2, "data.rows": 100}),
+    **calls.SLICE,
+}
+"""By the name of the file that says what came out."""
+REST: dict[str, Case] = {}

@@ -1,0 +1,59 @@
+"""All that golden cases know of tacit's inside: when rooms move, imports here move with them."""
+
+from tacit.cli.commands.ask import ask
+from tacit.cli.environment import data_folders
+from tacit.cli.jobs.config import LOCAL
+from tacit.cli.jobs.digest import shared_content
+from tacit.cli.jobs.kind import Place
+from tacit.cli.jobs.kinds import KINDS, kind_of, load_job, read_job
+from tacit.cli.jobs.outlook import Asked
+from tacit.cli.jobs.serve import serve_here
+from tacit.cli.toml import ListedError, describe_type, read_toml, strip_type
+from tacit.cli.toml_text import write_toml
+from tacit.dp import Accountant, event_to_record
+from tacit.errors import InputError, TacitError
+from tacit.federated import AGGREGATORS
+from tacit.party import Meeting, Progress, Session, Usage, merge_results, run_threads
+from tacit.result import Claim, Cost, Forecast, Leak, Metric, Result
+from tacit.transport import Meter, Patience, memory_pair
+
+LINK = type(memory_pair("a", "b", meter_a=Meter("a"), meter_b=Meter("b"))[0])
+"""The class of all links: of threads, and of processes."""
+
+__all__ = [
+    "AGGREGATORS",
+    "KINDS",
+    "LINK",
+    "LOCAL",
+    "Accountant",
+    "Asked",
+    "Claim",
+    "Cost",
+    "Forecast",
+    "InputError",
+    "Leak",
+    "ListedError",
+    "Meeting",
+    "Metric",
+    "Patience",
+    "Place",
+    "Progress",
+    "Result",
+    "Session",
+    "TacitError",
+    "Usage",
+    "ask",
+    "data_folders",
+    "describe_type",
+    "event_to_record",
+    "kind_of",
+    "load_job",
+    "merge_results",
+    "read_job",
+    "read_toml",
+    "run_threads",
+    "serve_here",
+    "shared_content",
+    "strip_type",
+    "write_toml",
+]
