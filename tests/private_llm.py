@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from harness import Notes, Wiretap
 from tacit.llm import Architecture, Cache, LanguageModel, generate, shapes
+from tacit.llm.backend.private import PrivateBackend
+from tacit.llm.backend.speakers import Enter
 from tacit.llm.permuted import (
     Client,
     Conversation,
@@ -161,6 +164,14 @@ def speak(
         wrap=lambda me, link: Wiretap(wrap(me, link), out.received[me], out.sent[me]),
     )
     return out
+
+
+def talk_over(session: Session, enter: Enter, talk: Callable[[PrivateBackend], Any]) -> Any:
+    """Run a function of a user's backend over a session that is on already."""
+    backend = PrivateBackend(lambda: nullcontext(session), enter, on_break=print, attempts=0)
+    found = talk(backend)
+    backend._speaker.leave()
+    return found
 
 
 def answering(ids: Sequence[int], limit: int) -> Talk:

@@ -23,8 +23,7 @@ from tacit.dp import ADD_REMOVE_MARKS, Book, Pure
 from tacit.errors import InputError, PartyError
 from tacit.federated.journal import open_journal
 from tacit.federated.silo import RecordLedger
-from tacit.llm.backend.quota import TokenQuota
-from tacit.llm.backend.roster import enrol
+from tacit.llm.backend.records import TokenQuota, enrol
 from tacit.split import checkpoint as split
 from tacit.text.budget import Budget
 from tacit.training import Checkpoint, StateFolder

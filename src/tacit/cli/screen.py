@@ -3,17 +3,20 @@
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar, final
 
 from rich.console import Console, ConsoleRenderable, RenderHook
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, track
 from rich.spinner import Spinner
 from rich.text import Text
 
+from tacit.cli.journal import record
 from tacit.result import TOLD
+
+T = TypeVar("T")
 
 _TELL_S = 1.0
 
@@ -217,6 +220,33 @@ def teller(console: Console) -> Callable[[str, int, int], None]:
             next_s = now + _TELL_S
 
     return tell
+
+
+@final
+class OnConsole:
+    """Where a run says what it does: on a console, and in the journal of the run."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.tell = teller(console)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return whether somebody watches."""
+        return self._console.is_terminal
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print text as it is."""
+        say(self._console, text, style)
+
+    def record(self, event: str, **fields: object) -> None:
+        """Write what happened into the run's journal, where it keeps one."""
+        record(event, **fields)
+
+    def track(self, items: Iterable[T], what: str, total: int) -> Iterable[T]:
+        """Give the items, with a progress bar where somebody watches."""
+        hidden = not self.is_terminal
+        return track(items, what, total=total, console=self._console, disable=hidden)
 
 
 def say(console: Console, text: str, style: str = "") -> None:

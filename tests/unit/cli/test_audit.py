@@ -25,6 +25,7 @@ from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.jobs.train_job import TrainJob
+from tacit.cli.screen import OnConsole
 from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.nn import OwnModel, parse_layers, to_safetensors
@@ -34,7 +35,8 @@ pytestmark = pytest.mark.usefixtures("code_is_allowed")
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 EXAMPLES = sorted(JOBS.glob("audit-*.toml"))
-SILENT = Console(quiet=True)
+QUIET = Console(quiet=True)
+SILENT = OnConsole(QUIET)
 QUICK = Effort(is_quick=True)
 JIT = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 
@@ -98,7 +100,7 @@ class Shell(CliRunner):
     """Calls the command as `tacit audit` does."""
 
     def call(self, *arguments):
-        edge = Edge(out=SILENT, err=SILENT)
+        edge = Edge(out=QUIET, err=QUIET)
         return self.invoke(audit, [str(one) for one in arguments], obj=edge)
 
 

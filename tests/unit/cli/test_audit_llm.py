@@ -11,10 +11,11 @@ from tacit.cli.commands.group import Edge
 from tacit.cli.jobs.audit import Effort, audit_job, check_llm_inputs, run
 from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.main import run_command
+from tacit.cli.screen import OnConsole
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 
-SILENT = Console(quiet=True)
+SILENT = OnConsole(Console(quiet=True))
 TEXTS = ["hello world again", "abcdefghijklmnop", "", "hello world again", "a short"]
 
 

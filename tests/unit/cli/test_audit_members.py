@@ -11,11 +11,12 @@ from tacit.audit.targets import Build
 from tacit.cli.jobs.audit import audit_job, check_inputs
 from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_target import load_sides
+from tacit.cli.screen import OnConsole
 from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
 from tacit.report.headline import pick_headline_metric, state_headline
 
-SILENT = Console(quiet=True)
+SILENT = OnConsole(Console(quiet=True))
 ROWS, COLUMNS, CLASSES = 200, 20, 3
 
 

@@ -16,6 +16,7 @@ from tacit.cli.jobs.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
 from tacit.cli.jobs.federated_data import task_of
 from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.jobs.federated_secrets import make_secrets
+from tacit.cli.screen import OnConsole
 from tacit.cli.toml import read_record, read_toml
 from tacit.data import search_path
 from tacit.dp import detection_of, epsilon, ledger_from_record
@@ -44,7 +45,7 @@ def make_job(**tables):
 
 def run_job(job):
     out = io.StringIO()
-    part = run(job, Console(file=out, width=200), ())
+    part = run(job, OnConsole(Console(file=out, width=200)), ())
     return part, out.getvalue()
 
 
@@ -306,7 +307,7 @@ def test_what_a_run_will_end_with_is_said_before_the_data_is_read():
         privacy={"kind": "central", "target_epsilon": 40.0, "delta": 1e-3},
     )
     with pytest.raises(DataError, match="no-such-set"):
-        run(job, Console(file=out, width=200), ())
+        run(job, OnConsole(Console(file=out, width=200)), ())
     assert out.getvalue().startswith("After 2 rounds: ε = 39.99")
 
 
@@ -402,7 +403,7 @@ def test_pictures_and_tables_are_learned_from(name, model, partition):
         federated={"clients": 4, "rounds": 1},
     )
     try:
-        result = run(job, Console(quiet=True), FOLDERS).result
+        result = run(job, OnConsole(Console(quiet=True)), FOLDERS).result
     except DataError as error:
         pytest.skip(str(error))
     assert result.utility[0].value >= 0.05

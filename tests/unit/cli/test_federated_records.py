@@ -12,6 +12,7 @@ from tacit.cli.commands.examples import copy_example
 from tacit.cli.jobs.federated import LEDGER, check_inputs, run
 from tacit.cli.jobs.federated_data import load_shards
 from tacit.cli.jobs.federated_job import FederatedJob
+from tacit.cli.screen import OnConsole
 from tacit.cli.toml import read_record, read_toml
 from tacit.dp import epsilon, ledger_from_record, unroll
 from tacit.errors import ConfigError, DataError, InputError
@@ -55,7 +56,7 @@ def make_job(files, **tables):
 
 def run_job(job):
     out = io.StringIO()
-    part = run(job, Console(file=out, width=200), ())
+    part = run(job, OnConsole(Console(file=out, width=200)), ())
     return part, out.getvalue()
 
 

@@ -12,6 +12,7 @@ from tacit.cli.jobs.federated import run
 from tacit.cli.jobs.fit_data import load_rows as load_fit_rows
 from tacit.cli.jobs.kinds import find_kind, kind_of
 from tacit.cli.jobs.outlook import Asked
+from tacit.cli.screen import OnConsole
 from tacit.cli.toml import read_record
 from tacit.data import state_far
 from tacit.errors import InputError, RangeError
@@ -85,7 +86,7 @@ def test_a_federated_job_on_raw_columns_is_warned_of_in_plan_and_before_it_runs(
     job, said = federated(files), "Warning: 'money' (about 4e+05), 'age' (about 4e+01) are far from"
     assert any(line.startswith(said) for line in kind_of(job).forecast(job, Asked()).lines)
     out = io.StringIO()
-    result = run(job, Console(file=out, width=400), ()).result
+    result = run(job, OnConsole(Console(file=out, width=400)), ()).result
     before, after = out.getvalue().split("round    1/1")
     assert said in before
     assert said not in after

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from tacit.cli.commands.group import Edge
+from tacit.cli.screen import OnConsole
 from tacit.errors import ConfigError
 
 pytest.importorskip("xgboost", reason="xgboost is not installed")
@@ -17,7 +18,8 @@ from tacit.cli.commands.verify import verify
 from tacit.cli.jobs.verify import Question, answer
 from tacit.cli.jobs.verify_report import make_result
 
-SILENT = Console(quiet=True)
+QUIET = Console(quiet=True)
+SILENT = OnConsole(QUIET)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def test_the_page_is_written_and_holds_the_verified_accuracy(files):
     page, found = files / "page.html", files / "found.json"
     arguments = [files / "model.json", files / "images.npz", "--eps", 0.05, "--label", "y"]
     arguments += ["--html", page, "--out", found, "--importance", 10]
-    verify.main(list(map(str, arguments)), obj=Edge(out=out, err=SILENT), standalone_mode=False)
+    verify.main(list(map(str, arguments)), obj=Edge(out=out, err=QUIET), standalone_mode=False)
     text = page.read_text()
     every = json.loads(found.read_text())["groups"][0]
     assert "verified robust accuracy" in text.lower()

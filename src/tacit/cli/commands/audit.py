@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tacit.cli.screen import say, working
+from tacit.cli.screen import OnConsole, say, working
 
 if TYPE_CHECKING:
     from tacit.cli.commands.group import Edge
@@ -60,7 +60,7 @@ def audit(
         check_target(target)
         kind_of(loaded).check_inputs(loaded, tuple(loaded.parties))
         effort = Effort(is_quick=quick, workers=workers, ray=ray)
-        result, verdicts = audit_job(loaded, edge.err, data_folders(), effort=effort)
+        result, verdicts = audit_job(loaded, OnConsole(edge.err), data_folders(), effort=effort)
         with staged(target) as stage:
             write_result(loaded, source, result, stage)
     if html is not None:

@@ -59,8 +59,8 @@ def deal(
     """
     say(edge.err, "starting …", "dim")
     from tacit.llm import ChatProtocol
+    from tacit.llm.backend.chat import deal_as_user
     from tacit.llm.backend.chat_file import load_chat
-    from tacit.llm.backend.dealing import deal_as_user
     from tacit.llm.backend.protocol import choose_protocol
     from tacit.llm.sealed import Schedule
 

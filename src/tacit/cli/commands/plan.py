@@ -12,7 +12,8 @@ from rich.text import Text
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.kind import Network
 from tacit.cli.jobs.kinds import kind_of, load_job, read_job
-from tacit.cli.jobs.outlook import Asked, Outlook, lay_out, timed
+from tacit.cli.jobs.outlook import Asked, Outlook, timed
+from tacit.cli.outlook import lay_out
 from tacit.cli.screen import printable
 from tacit.cli.toml import ListedError, Problem, read_toml
 from tacit.errors import ConfigError, InputError

@@ -2,14 +2,20 @@
 
 import os
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from tacit.cli.screen import say, working
+from tacit.cli.screen import OnConsole, say, working
 
 if TYPE_CHECKING:
     from tacit.cli.commands.group import Edge
+    from tacit.verify import Findings
 
 _PATH = click.Path(path_type=Path)
 
@@ -85,18 +91,42 @@ def verify(
     Every answer is exact: robust, a counterexample (replayed), or, after the budget, unknown.
     """
     with working(edge.err, "starting"):
-        from tacit.cli.jobs.verify import Question, answer, check_claim, show, write_findings
+        from tacit.cli.jobs.verify import Question, answer, check_claim, write_findings
         from tacit.cli.jobs.verify_report import write_page
 
         question = Question(**asked)
-        answers = answer(question, edge.err)
+        answers = answer(question, OnConsole(edge.err))
     findings = answers.findings
-    edge.out.print(show(findings))
+    edge.out.print(_laid_out(findings))
     if out is not None:
         write_findings(findings, out)
     if html is not None:
         with working(edge.err, "writing the report"):
-            write_page(question, answers, html, edge.err)
+            write_page(question, answers, html, OnConsole(edge.err))
         say(edge.out, f"Report: {html}")
     if claim is not None:
         check_claim(findings, claim)
+
+
+def _laid_out(findings: "Findings") -> RenderableType:
+    """Lay the findings out as a table."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for name in ("rows", "count", "right", "robust", "fragile", "unknown", "verified"):
+        table.add_column(name, justify="left" if name == "rows" else "right")
+    for group in findings.groups:
+        shown = (group.right, group.robust, group.fragile, group.unknown, group.verified)
+        cells = ("not measured" if n is None else f"{n / max(group.rows, 1):.1%}" for n in shown)
+        table.add_row(Text(group.name), f"{group.rows}", *cells)
+    stays = "; missing values and categories stay" if findings.has_fixed else ""
+    return Group(
+        Text(f"Within ±{findings.eps:g} of every feature, exactly{stays}:"),
+        table,
+        Text(
+            "robust: no input of the box changes the answer; fragile: one was found and replayed;"
+        ),
+        Text("verified: right and robust."),
+        Text(
+            f"{median(findings.times_ms):.2f} ms a row (median), "
+            f"{max(findings.times_ms):.1f} ms the slowest"
+        ),
+    )

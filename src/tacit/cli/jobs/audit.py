@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from tacit.audit import Fleet, Trainer, Verdict, build_result
 from tacit.audit.privacy.claims import (
     claim_of_spec,
@@ -19,8 +17,7 @@ from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.jobs.audit_target import make_target, trainer_of
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.federated_job import FederatedJob
-from tacit.cli.jobs.kind import Part
-from tacit.cli.screen import teller
+from tacit.cli.jobs.kind import Part, Screen
 from tacit.errors import ConfigError, DataError
 from tacit.extras import check_extra
 from tacit.nn.code import split_code
@@ -52,9 +49,9 @@ def check_llm_inputs(job: AuditLlmJob, parties: Sequence[str]) -> None:
             raise DataError(f"{key}: no such file or folder: {path} (from {Path.cwd()})")
 
 
-def run(job: Job, console: Console, search: Sequence[Path]) -> Part:
+def run(job: Job, screen: Screen, search: Sequence[Path]) -> Part:
     """Audit a job of kind "audit" or "audit-llm"; contradicted claims are in the result."""
-    result, _ = audit_job(job, console, search)
+    result, _ = audit_job(job, screen, search)
     return Part(result=result)
 
 
@@ -75,13 +72,13 @@ class Effort:
 
 def audit_job(
     job: Job,
-    console: Console,
+    screen: Screen,
     search: Sequence[Path],
     *,
     effort: Effort = Effort(),  # noqa: B008  it is frozen
 ) -> tuple[Result, tuple[Verdict, ...]]:
     """Attack the model of a job; return what was found, and what became of its claims."""
-    usage, progress = Usage(), Progress(teller(console))
+    usage, progress = Usage(), Progress(screen.tell)
     result, verdicts = (
         (_audit_language(job, progress, effort), ())
         if isinstance(job, AuditLlmJob)

@@ -6,14 +6,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from tacit import __version__
 from tacit.cli.jobs.federated_data import task_of
 from tacit.cli.jobs.federated_job import FederatedJob
-from tacit.cli.jobs.kind import Part
-from tacit.cli.journal import record
-from tacit.cli.screen import say
+from tacit.cli.jobs.kind import Part, Screen
 from tacit.dp import ledger_to_record
 from tacit.errors import ConfigError, DataError
 from tacit.extras import check_extra
@@ -41,7 +38,7 @@ def check_inputs(job: FederatedJob, parties: Sequence[str]) -> None:
             raise DataError(f"data.file: no such file: {file} (from {Path.cwd()})")
 
 
-def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
+def run(job: FederatedJob, screen: Screen, search: Sequence[Path]) -> Part:
     """Train with simulated clients, on the engine that the job names."""
     usage, progress = Usage(), Progress()
     if job.federated.public_key is not None:
@@ -49,14 +46,14 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
             "federated.public_key: that of clients on nodes of their own; leave it out here, "
             "simulated clients make keys themselves"
         )
-    _state(job, console)
+    _state(job, screen)
     task = task_of(job, search)
     with progress.stage("load"):
         far = task.load().state_far()
     if far:  # all clients are this process's own
-        say(console, f"Warning: {far}.", "yellow")
+        screen.say(f"Warning: {far}.", "yellow")
     with progress.stage("compute"):
-        outcome = train_federated(task, engine=job.federated.engine, on_round=_live(job, console))
+        outcome = train_federated(task, engine=job.federated.engine, on_round=_live(job, screen))
     report = usage.report(name="server", role="adds the updates up", progress=progress)
     spec = task.spec
     result = Result(
@@ -77,7 +74,7 @@ def run(job: FederatedJob, console: Console, search: Sequence[Path]) -> Part:
     return Part(result=result, files=files_of(job.job.name, task, outcome))
 
 
-def _state(job: FederatedJob, console: Console) -> None:
+def _state(job: FederatedJob, screen: Screen) -> None:
     """Say what the job will end with, before any data is read, or refuse.
 
     How many parameters the model has follows from the data and moves the noise a little, not the
@@ -91,13 +88,13 @@ def _state(job: FederatedJob, console: Console) -> None:
         if spec.privacy.mechanism not in ("binomial", "laplace"):
             raise
         mechanism = round_config(spec, _FEWEST_PARAMETERS).mechanism
-    say(console, f"After {spec.rounds} rounds: {summary.describe(mechanism.claim)}")
+    screen.say(f"After {spec.rounds} rounds: {summary.describe(mechanism.claim)}")
     if mechanism.claim.detection is not None:
-        say(console, state_detection(summary.sharp_claim(mechanism, spec.rounds)))
+        screen.say(state_detection(summary.sharp_claim(mechanism, spec.rounds)))
     near = [text for text in mechanism.claim.assumptions if "near 1/n" in text]
     for warning in (*summary.warnings_about(mechanism.claim), *near):
-        say(console, f"Warning: {warning}.", "yellow")
-    say(console, f"The server sees {find_aggregator(spec.aggregator).server_sees}.")
+        screen.say(f"Warning: {warning}.", "yellow")
+    screen.say(f"The server sees {find_aggregator(spec.aggregator).server_sees}.")
 
 
 def _parties(
@@ -118,7 +115,7 @@ def _parties(
     )
 
 
-def _live(job: FederatedJob, console: Console) -> OnRound:
+def _live(job: FederatedJob, screen: Screen) -> OnRound:
     """Show accuracy against ε as rounds end."""
 
     def show(report: RoundReport) -> None:
@@ -127,7 +124,7 @@ def _live(job: FederatedJob, console: Console) -> OnRound:
         bar = "" if report.accuracy is None else "█" * round(24 * report.accuracy)
         lost = f"  {len(report.dropped)} dropped" if report.dropped else ""
         why = f"  void: {report.void}" if report.void else ""
-        record(
+        screen.record(
             "round",
             number=report.number,
             of=job.federated.rounds,
@@ -139,7 +136,7 @@ def _live(job: FederatedJob, console: Console) -> OnRound:
             dropped=[str(one) for one in report.dropped],
         )
         head = f"round {report.number:4}/{job.federated.rounds}  {spent}  {score}"
-        say(console, f"{head}  {bar:24}{lost}{why}")
+        screen.say(f"{head}  {bar:24}{lost}{why}")
 
     return show
 

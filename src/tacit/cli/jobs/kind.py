@@ -1,11 +1,10 @@
 """What a kind of job brings along, and what it is given."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, cast
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
-from rich.console import Console
 from torch import Tensor
 
 from tacit.cli.jobs.config import J, Job
@@ -15,6 +14,8 @@ from tacit.result import PartyReport, Result
 
 if TYPE_CHECKING:
     from tacit.cli.jobs.outlook import Asked, Outlook
+
+T = TypeVar("T")
 
 Network = tuple[float, float]
 """Round-trip time in milliseconds and bandwidth in Mbit/s."""
@@ -61,6 +62,31 @@ class Part:
     checkpoints: tuple[Path, ...] = ()
 
 
+class Screen(Protocol):
+    """Where a run on this machine says what it does."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return whether somebody watches."""
+        ...
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print text as it is."""
+        ...
+
+    def tell(self, stage: str, done: int, total: int) -> None:
+        """Say how far the work of a stage is."""
+        ...
+
+    def record(self, event: str, **fields: object) -> None:
+        """Write what happened into the run's journal, where it keeps one."""
+        ...
+
+    def track(self, items: Iterable[T], what: str, total: int) -> Iterable[T]:
+        """Give the items, and show how many are done."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind(Generic[J]):
     """A kind of job.
@@ -86,7 +112,7 @@ class Kind(Generic[J]):
     take_part: Callable[[Session, J, Place], Part] | None = None
     complete: Callable[[J, Result, Path, Sequence[Path]], Result] | None = None
     attack: Callable[[J, Result, Sequence[Path], Progress], Result] | None = None
-    run: Callable[[J, Console, Sequence[Path]], Part] | None = None
+    run: Callable[[J, Screen, Sequence[Path]], Part] | None = None
     resumes: bool = False
     keeps: Callable[[J], bool] | None = None
 

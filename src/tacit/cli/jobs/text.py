@@ -8,16 +8,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from safetensors.torch import save
 
 from tacit.audit.memorisation import Format, SeenSpeech, exact_exposures, proven_exposure
 from tacit.audit.memorisation.spelled import spell_canary
-from tacit.cli.jobs.kind import Part
+from tacit.cli.jobs.kind import Part, Screen
 from tacit.cli.jobs.outlook import Asked, Outlook
 from tacit.cli.jobs.text_data import FRAME, SIGNS, Loaded, load
 from tacit.cli.jobs.text_job import TextJob
-from tacit.cli.screen import teller
 from tacit.data.metrics import put_beside
 from tacit.dp.policy import Policy, by_terms, read_terms
 from tacit.llm.model.module import CausalModule, language_model
@@ -86,9 +84,9 @@ def forecast(job: TextJob, asked: Asked) -> Outlook:
     )
 
 
-def run(job: TextJob, console: Console, search: Sequence[Path]) -> Part:
+def run(job: TextJob, screen: Screen, search: Sequence[Path]) -> Part:
     """Tune the model, measure it beside others, and hand it out with what is promised of it."""
-    usage, progress, tell = Usage(), Progress(), teller(console)
+    usage, progress, tell = Usage(), Progress(), screen.tell
     with progress.stage("load"):
         loaded = load(job)
         corpus = loaded.mark(loaded.train)

@@ -8,13 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.progress import track
-from rich.table import Table
-from rich.text import Text
 
 from tacit.cli.folder import write_text
+from tacit.cli.jobs.kind import Screen
 from tacit.data import Rows, load_file
 from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.party import Progress, Usage
@@ -69,7 +65,7 @@ class Answers:
     progress: Progress
 
 
-def answer(question: Question, console: Console) -> Answers:
+def answer(question: Question, screen: Screen) -> Answers:
     """Verify every row of a file, with a progress bar."""
     usage, progress = Usage(), Progress()
     with progress.stage("load"):
@@ -81,18 +77,18 @@ def answer(question: Question, console: Console) -> Answers:
     shape = _find_shape(question, data)
     x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
     labels = None if data.labels is None else data.labels[: question.rows]
-    with _telling(console):
+    with _telling(screen):
         with progress.stage("compile"):
             _rehearse(question, ensemble, x)
         with progress.stage("verify"):
-            timed = tuple(_ask(question, ensemble, x, console))
+            timed = tuple(_ask(question, ensemble, x, screen))
         sizes = []
         if question.beside:
             sizes.append(measure_size(question.model.name, ensemble, timed, labels))
             with progress.stage("verify other sizes"):
                 for path, other in zip(question.beside, others, strict=True):
                     _rehearse(question, other, x)
-                    told = tuple(_ask(question, other, x, console))
+                    told = tuple(_ask(question, other, x, screen))
                     sizes.append(measure_size(path.name, other, told, labels))
     findings = Findings(
         ensemble=ensemble,
@@ -125,25 +121,24 @@ def _rehearse(question: Question, ensemble: Ensemble, rows: np.ndarray) -> None:
 
 
 def _ask(
-    question: Question, ensemble: Ensemble, rows: np.ndarray, console: Console
+    question: Question, ensemble: Ensemble, rows: np.ndarray, screen: Screen
 ) -> Iterator[Timed]:
     """Verify the rows where the question says, with a progress bar."""
     budget = Budget(seconds=question.seconds)
     inquiry = Inquiry(question.eps, rho=question.rho, budget=budget)
-    hidden = not console.is_terminal
     if question.ray is None:
         answers = verify_each(ensemble, rows, inquiry, workers=question.workers)
     else:
         answers = verify_on_ray(ensemble, rows, inquiry, address=question.ray)
-    yield from track(answers, "verifying", total=len(rows), console=console, disable=hidden)
+    yield from screen.track(answers, "verifying", len(rows))
 
 
-def _telling(console: Console) -> AbstractContextManager[None]:
+def _telling(screen: Screen) -> AbstractContextManager[None]:
     """Say on a terminal that something is compiled, before it is."""
 
     def tell(purpose: str) -> None:
-        if console.is_terminal:
-            console.print(f"compiling {purpose}, once; it is kept for the next time")
+        if screen.is_terminal:
+            screen.say(f"compiling {purpose}, once; it is kept for the next time")
 
     return tell_compiling(tell)
 
@@ -191,27 +186,3 @@ def check_claim(findings: Findings, claim: float) -> None:
         raise ClaimError(
             f"claimed a verified robust accuracy of at least {claim:.2%}, found {share:.2%}"
         )
-
-
-def show(findings: Findings) -> RenderableType:
-    """Lay the findings out as a table."""
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for name in ("rows", "count", "right", "robust", "fragile", "unknown", "verified"):
-        table.add_column(name, justify="left" if name == "rows" else "right")
-    for group in findings.groups:
-        shown = (group.right, group.robust, group.fragile, group.unknown, group.verified)
-        cells = ("not measured" if n is None else f"{n / max(group.rows, 1):.1%}" for n in shown)
-        table.add_row(Text(group.name), f"{group.rows}", *cells)
-    stays = "; missing values and categories stay" if findings.has_fixed else ""
-    return Group(
-        Text(f"Within ±{findings.eps:g} of every feature, exactly{stays}:"),
-        table,
-        Text(
-            "robust: no input of the box changes the answer; fragile: one was found and replayed;"
-        ),
-        Text("verified: right and robust."),
-        Text(
-            f"{np.median(findings.times_ms):.2f} ms a row (median), "
-            f"{max(findings.times_ms):.1f} ms the slowest"
-        ),
-    )

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
-from rich.console import Console
 
 from tacit.cli.jobs.config import LOCAL, Count, Job, PartyEntry, Positive
-from tacit.cli.jobs.kind import Part
+from tacit.cli.jobs.kind import Part, Screen
 from tacit.cli.jobs.verify import Question, answer, check_claim
 from tacit.cli.jobs.verify_report import make_result
 from tacit.cli.toml import refuse
@@ -116,10 +115,10 @@ def check_inputs(job: VerifyJob, parties: Sequence[str]) -> None:
             raise DataError(f"no such file: {path} (from {Path.cwd()})")
 
 
-def run(job: VerifyJob, console: Console, search: Sequence[Path]) -> Part:
+def run(job: VerifyJob, screen: Screen, search: Sequence[Path]) -> Part:
     """Verify every row; ClaimError if less is verified than the job claims."""
     question = job.question()
-    answers = answer(question, console)
+    answers = answer(question, screen)
     if job.verify.claim is not None:
         check_claim(answers.findings, job.verify.claim)
-    return Part(result=make_result(question, answers, console))
+    return Part(result=make_result(question, answers, screen))

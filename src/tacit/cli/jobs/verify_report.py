@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import track
-
+from tacit.cli.jobs.kind import Screen
 from tacit.cli.jobs.verify import Answers, Question
 from tacit.data.metrics import proportion
 from tacit.report import write
@@ -21,15 +19,15 @@ from tacit.verify.figures import (
 from tacit.verify.pictures import draw_attacks, draw_importance, draw_sets
 
 
-def write_page(question: Question, answers: Answers, path: Path, console: Console) -> None:
+def write_page(question: Question, answers: Answers, path: Path, screen: Screen) -> None:
     """Explain as many rows as were asked for, and write the report."""
-    write(make_result(question, answers, console), path)
+    write(make_result(question, answers, screen), path)
 
 
-def make_result(question: Question, answers: Answers, console: Console) -> Result:
+def make_result(question: Question, answers: Answers, screen: Screen) -> Result:
     """Put everything that was found into one record."""
     findings = answers.findings
-    explained = _explain(question, answers, console) if question.importance else ((), ())
+    explained = _explain(question, answers, screen) if question.importance else ((), ())
     return Result(
         kind="verify",
         name=f"{question.model.name}, {question.data.name}",
@@ -72,16 +70,16 @@ def _share(name: str, hits: int, group: Tally, note: str) -> Metric:
 
 
 def _explain(
-    question: Question, answers: Answers, console: Console
+    question: Question, answers: Answers, screen: Screen
 ) -> tuple[tuple[Picture, ...], tuple[Sheet, ...]]:
     """Find robust feature sets of the first rows, and count them per class."""
     findings = answers.findings
     rows, domain = findings.rows[: question.importance], seen_domain(findings)
-    budget, hidden = Budget(seconds=question.seconds), not console.is_terminal
+    budget = Budget(seconds=question.seconds)
     with answers.progress.stage("explain"):
         sets = [
             robust_features(findings.ensemble, row, question.eps, domain=domain, budget=budget)
-            for row in track(rows, "explaining", console=console, disable=hidden)
+            for row in screen.track(rows, "explaining", len(rows))
         ]
     classes = [int(one.prediction) for one in findings.verdicts[: len(rows)]]
     found = count_importance(findings.ensemble, classes, sets)

@@ -12,7 +12,7 @@ from tacit.cli import folder
 from tacit.cli.environment import data_folders
 from tacit.cli.failure import End, Failure, find_cause
 from tacit.cli.jobs.config import Job, PartyEntry
-from tacit.cli.jobs.kind import Part
+from tacit.cli.jobs.kind import Part, Screen
 from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.journal import overheard, record, record_party
 from tacit.cli.launch.member import (
@@ -22,7 +22,7 @@ from tacit.cli.launch.member import (
     write_files,
     write_result,
 )
-from tacit.cli.screen import Board, board, teller, working
+from tacit.cli.screen import Board, OnConsole, board, teller, working
 from tacit.crypto import Identity, load_pinned, make_identity
 from tacit.errors import PartyError
 from tacit.party import Child, Event, Outcome, Progress, merge_results, python_command, supervise
@@ -72,7 +72,7 @@ def run_job(
 
 
 def _run_engine(
-    run: Callable[[Job, Console, Sequence[Path]], Part],
+    run: Callable[[Job, Screen, Sequence[Path]], Part],
     job: Job,
     source: bytes,
     target: Path,
@@ -84,7 +84,7 @@ def _run_engine(
         working(console, "reading its input"),
         overheard(console),
     ):
-        part = run(job, console, data_folders())
+        part = run(job, OnConsole(console), data_folders())
         write_files(part.files, stage)
         write_result(job, source, part.result, stage)
     return part.result

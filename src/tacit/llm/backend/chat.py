@@ -1,26 +1,28 @@
 """A private chat held from Python: in one process, as local processes, or between hosts."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
 from tacit.crypto import make_identity
-from tacit.errors import PartyError
+from tacit.errors import ConfigError, PartyError
+from tacit.llm.backend.announce import hear
 from tacit.llm.backend.chat_file import ROLES, ChatParty, ProtocolName, Role, load_chat, write_chat
 from tacit.llm.backend.connected import Note, Silence, connected
 from tacit.llm.backend.dialogue import Chat, Manner
 from tacit.llm.backend.plain import PlainBackend
+from tacit.llm.backend.private import Meet
 from tacit.llm.backend.programs import dealer_program, owner_program
 from tacit.llm.backend.protocol import ChatProtocol, choose_protocol
-from tacit.llm.backend.reconnecting import Meet
 from tacit.llm.backend.sampling import Sampling
-from tacit.llm.backend.serving import ChatSeat, own_identity
+from tacit.llm.backend.serving import ChatSeat, own_identity, seated
 from tacit.llm.model.checkpoint import open_checkpoint
 from tacit.llm.model.store import find_model, free_memory_bytes
 from tacit.llm.permuted import Account, Network
-from tacit.mpc.material.offline import open_material
+from tacit.llm.sealed import Schedule, SealedClient
+from tacit.mpc.material.offline import check_new, open_material
 from tacit.party import (
     Child,
     Event,
@@ -232,15 +234,8 @@ def chat_as_user(
     checkpoint = open_checkpoint(model)
     protocol.check_memory(checkpoint, free_memory_bytes(), "user")
     with ExitStack() as stack:
-        address = found.own_address("user")
-        seat = ChatSeat(
-            job=found,
-            me="user",
-            identity=own_identity(found, "user", keys),
-            listener=None if address is None else stack.enter_context(listen(*address)),
-            connect_s=found.network.connect_s,
-            is_dealt=material is not None,
-        )
+        is_dealt = material is not None
+        seat = stack.enter_context(seated(found, "user", keys, is_dealt=is_dealt))
         dealt = None
         if material is not None:  # before anybody is met: what was used is refused at once
             dealt = stack.enter_context(open_material(material, me="user"))
@@ -255,6 +250,38 @@ def chat_as_user(
                 material=dealt,
             )
         )
+
+
+def deal_as_user(
+    job: Path,
+    out: Path,
+    schedule: Schedule,
+    protocol: ChatProtocol,
+    *,
+    keys: Path,
+    note: Note,
+    forecast: Callable[[int, int], None],
+) -> int:
+    """Meet owner and dealer, have a session dealt for, and write the user's file.
+
+    Returns:
+        Its size in bytes.
+
+    Raises:
+        TacitError: this cannot be dealt, the file cannot be written, or a party failed.
+    """
+    if not protocol.is_sealed:
+        raise ConfigError(f"only a sealed chat is dealt for ahead, and this one is {protocol.name}")
+    found = load_chat(job)
+    check_new(out)  # before anybody is met
+    with seated(found, "user", keys) as seat, meeting_of(seat, note)() as session:
+        protocol.agree(session)
+        architecture = hear(session, "owner")
+        client = SealedClient(session, architecture, reveal=protocol.reveal, device=protocol.device)
+        size = client.fetch_material(schedule, out, forecast=forecast)
+        client.leave()
+        session.finish()
+    return size
 
 
 def meeting_of(seat: ChatSeat, note: Note) -> Meet:

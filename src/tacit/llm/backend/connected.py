@@ -2,19 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from tacit.errors import PartyError
 from tacit.llm.backend.dialogue import Chat, Manner
+from tacit.llm.backend.private import Meet, PrivateBackend
 from tacit.llm.backend.protocol import ChatProtocol
-from tacit.llm.backend.reconnecting import (
-    Enter,
-    Meet,
-    ReconnectingBackend,
-    SessionBackend,
-    enter_private,
-    enter_sealed,
-)
+from tacit.llm.backend.speakers import Enter, Speaker, enter_permuted, enter_sealed
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import Checkpoint
 from tacit.llm.model.tokenizer import check_vocabulary
@@ -69,12 +63,10 @@ def connected(
     tokenizer = checkpoint.tokenizer()
     enter = enter_by(protocol, network, note, material)
 
-    def enter_checked(
-        session: Session, architecture: Architecture, memories: Any
-    ) -> SessionBackend:  # memories are of the backend's own kind
+    def enter_checked(session: Session, architecture: Architecture) -> Speaker:
         # Before the owner is told to send its weights.
         check_vocabulary(tokenizer, architecture.vocab)
-        return enter(session, architecture, memories)
+        return enter(session, architecture)
 
     @contextmanager
     def meet_alike() -> Iterator[Session]:
@@ -87,7 +79,7 @@ def connected(
         note.tell("user", f"{error}; meeting again")
 
     attempts = _ATTEMPTS if material is None else 0
-    backend = ReconnectingBackend(meet_alike, enter_checked, on_break=on_break, attempts=attempts)
+    backend = PrivateBackend(meet_alike, enter_checked, on_break=on_break, attempts=attempts)
     talk = Chat(
         name=checkpoint.name,
         backend=backend,
@@ -113,27 +105,15 @@ def connected(
 def enter_by(
     protocol: ChatProtocol, network: Network | None, note: Note, material: Material | None = None
 ) -> Enter:
-    """Return what makes the backend of each session."""
+    """Return what sits down in each session."""
+    if not protocol.is_sealed:
+        return enter_permuted(protocol, on_wait=waiting(note, "the dealer"), network=network)
 
     def empty() -> None:
         note.tell("user", "what was dealt is used up; have more dealt for the next session")
 
-    match protocol.name:
-        case "sealed":
-            return enter_sealed(
-                on_wait=waiting(note, "the others"),
-                reveal=protocol.reveal,
-                device=protocol.device,
-                material=material,
-                on_empty=empty,
-            )
-        case "permuted":
-            return enter_private(
-                on_wait=waiting(note, "the dealer"),
-                network=network,
-                counts=protocol.counts,
-                device=protocol.device,
-            )
+    wait = waiting(note, "the others")
+    return enter_sealed(protocol, on_wait=wait, material=material, on_empty=empty)
 
 
 def waiting(note: Note, whom: str) -> Callable[[float], None]:

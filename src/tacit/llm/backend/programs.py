@@ -6,7 +6,6 @@ from typing import Literal, Protocol
 
 from tacit.llm.backend.announce import announce, hear
 from tacit.llm.backend.protocol import ChatProtocol
-from tacit.llm.model.architecture import LanguageModel
 from tacit.llm.model.checkpoint import open_checkpoint
 from tacit.llm.model.freed import give_back_freed
 from tacit.llm.model.store import free_memory_bytes
@@ -66,7 +65,13 @@ def owner_program(
     checkpoint = open_checkpoint(model)
     checkpoint.tokenizer()
     protocol.check_memory(checkpoint, free_memory_bytes(), "owner")
-    vault = _open_vault(checkpoint.read(), protocol, precision)
+    loaded, device = checkpoint.read(), protocol.device
+    vault: OwnerVault | SealedVault
+    if protocol.is_sealed:
+        vault = open_sealed_vault(loaded, reveal=protocol.reveal)
+    else:
+        vault = open_vault(loaded, precision=precision, device=device, counts=protocol.counts)
+    del loaded
     give_back_freed()
 
     def make(account: Account, folder: Path | None = None) -> Program:
@@ -75,21 +80,6 @@ def owner_program(
         return _Owner(protocol, vault.for_user(account))
 
     return make
-
-
-def _open_vault(
-    model: LanguageModel, protocol: ChatProtocol, precision: Precision | None
-) -> OwnerVault | SealedVault:
-    match protocol.name:
-        case "sealed":
-            return open_sealed_vault(model, reveal=protocol.reveal)
-        case "permuted":
-            return open_vault(
-                model,
-                precision=precision,
-                device=protocol.device,
-                counts=protocol.counts,
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,26 +114,13 @@ class _Dealer:
     account: Account
 
     def serve(self, session: Session) -> None:
-        protocol = self.protocol
-        protocol.agree(session)
-        architecture = hear(session, "owner")
-        match protocol.name:
-            case "sealed":
-                serve_sealed_dealer(
-                    session,
-                    architecture,
-                    reveal=protocol.reveal,
-                    device=protocol.device,
-                    account=self.account,
-                )
-            case "permuted":
-                serve_dealer(
-                    session,
-                    architecture,
-                    device=protocol.device,
-                    counts=protocol.counts,
-                    account=self.account,
-                )
+        chosen, account = self.protocol, self.account
+        chosen.agree(session)
+        a, device = hear(session, "owner"), chosen.device
+        if chosen.is_sealed:
+            serve_sealed_dealer(session, a, reveal=chosen.reveal, device=device, account=account)
+        else:
+            serve_dealer(session, a, counts=chosen.counts, device=device, account=account)
 
     def sweep(self) -> None:
         pass

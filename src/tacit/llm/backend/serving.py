@@ -5,8 +5,8 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -22,8 +22,7 @@ from tacit.llm.backend.programs import (
     owner_program,
 )
 from tacit.llm.backend.protocol import ChatProtocol
-from tacit.llm.backend.quota import TokenQuota
-from tacit.llm.backend.roster import enrol
+from tacit.llm.backend.records import TokenQuota, enrol
 from tacit.llm.model.store import free_memory_bytes
 from tacit.llm.permuted import Account
 from tacit.party import Listener, Meeting, Progress, StatusPipe, joined, watch_parent
@@ -84,6 +83,25 @@ def own_identity(job: ChatFile, me: str, keys: Path) -> Identity:
     return load_pinned(keys, me, job.parties[me].key, who="the chat")
 
 
+@contextmanager
+def seated(job: ChatFile, me: str, keys: Path, *, is_dealt: bool = False) -> Iterator[ChatSeat]:
+    """Take a party's seat: load its key, and listen where it says that it does.
+
+    Raises:
+        ConfigError: the key is another than the others know.
+    """
+    address = job.own_address(me)
+    with ExitStack() as stack:
+        yield ChatSeat(
+            job=job,
+            me=me,
+            identity=own_identity(job, me, keys),
+            listener=None if address is None else stack.enter_context(listen(*address)),
+            connect_s=job.network.connect_s,
+            is_dealt=is_dealt,
+        )
+
+
 def attend(seat: ChatSeat, program: Program, listener: Listener) -> None:
     """Meet the others once, and serve until the user leaves."""
     with joined(
@@ -114,22 +132,12 @@ def serve_once(
     ``material`` is the owner's folder of what was dealt before, for a chat without a dealer.
     """
     job = load_chat(path)
-    identity = own_identity(job, role, keys)
+    own_identity(job, role, keys)  # before a model is read
     if role == "owner":
         enrol({path: job}, keys)
     note(f"{role}: reading its input")
     make = _program(role, model, protocol, [job], is_dealt=material is not None)
-    address = job.own_address(role)
-    with ExitStack() as stack:
-        listener = None if address is None else stack.enter_context(listen(*address))
-        seat = ChatSeat(
-            job=job,
-            me=role,
-            identity=identity,
-            listener=listener,
-            connect_s=job.network.connect_s,
-            is_dealt=material is not None,
-        )
+    with seated(job, role, keys, is_dealt=material is not None) as seat:
         account = Account(quota=_quota(job, keys, quota))
         folder = material_folder(job, keys, material)
         attend(seat, make(account, folder), lambda stage, done, total: note(f"{role}: {stage}"))
@@ -201,7 +209,8 @@ def serve_many(
         TacitError: a file, a key or the model cannot be used.
     """
     jobs = {path: load_chat(path) for path in paths}
-    identities = {path: own_identity(job, role, keys) for path, job in jobs.items()}
+    for job in jobs.values():
+        own_identity(job, role, keys)  # before a model is read
     if role == "owner":
         enrol(jobs, keys)
     note(f"{role}: reading its input")
@@ -213,16 +222,8 @@ def serve_many(
     with ExitStack() as stack:
         loops = []
         for path, job in jobs.items():
-            address = job.own_address(role)
-            seat = ChatSeat(
-                job=job,
-                me=role,
-                identity=identities[path],
-                listener=None if address is None else stack.enter_context(listen(*address)),
-                connect_s=_WAIT_S,
-                limits=_link_limits(most),
-                is_dealt=is_dealt,
-            )
+            seat = stack.enter_context(seated(job, role, keys, is_dealt=is_dealt))
+            seat = replace(seat, connect_s=_WAIT_S, limits=_link_limits(most))
             account = Account(most=most, pool=pool, quota=_quota(job, keys, quota))
             program = make(account, material_folder(job, keys, material))
             loops.append(_Loop(seat, program, path.stem, note, stop))

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.batch import Batch, Form
 from tacit.llm.permuted.blueprint import Blueprint
@@ -79,6 +79,15 @@ class Memory:
     masked_rows: int = 0
     prompt: int = 0
     batches: int = 0
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens; costs nothing."""
+        if not 0 <= length <= len(self.read):
+            raise DataError(
+                f"a conversation of {len(self.read)} tokens cannot be taken back to {length}"
+            )
+        del self.read[length:]
+        self.masked_rows = min(self.masked_rows, length)
 
 
 class Client:

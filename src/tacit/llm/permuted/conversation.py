@@ -70,12 +70,7 @@ class Conversation:
 
     def rewind(self, length: int) -> None:
         """Forget all but the first ``length`` tokens; costs nothing."""
-        if not 0 <= length <= len(self.memory.read):
-            raise DataError(
-                f"a conversation of {len(self.memory.read)} tokens cannot be taken back to {length}"
-            )
-        del self.memory.read[length:]
-        self.memory.masked_rows = min(self.memory.masked_rows, length)
+        self.memory.rewind(length)
 
     def generate(
         self,

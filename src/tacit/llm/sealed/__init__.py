@@ -4,6 +4,7 @@ The same three parties as in `tacit.llm.permuted`, on `tacit.mpc`'s sealed proto
 and with approximated functions; for owners and users who accept no permuted values.
 """
 
+from tacit.llm.sealed.choosing import Reveal, check_wish
 from tacit.llm.sealed.claims import sealed_claims
 from tacit.llm.sealed.dealt import serve_dealt_owner
 from tacit.llm.sealed.forecast import forecast_file, plan_passes
@@ -14,10 +15,8 @@ from tacit.llm.sealed.parties import (
     serve_sealed_owner,
 )
 from tacit.llm.sealed.passes import Pass
-from tacit.llm.sealed.program import Reveal
 from tacit.llm.sealed.schedule import Schedule
 from tacit.llm.sealed.talk import SealedClient, SealedMemory
-from tacit.llm.sealed.wishes import check_wish
 
 __all__ = [
     "Pass",

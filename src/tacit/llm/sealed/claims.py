@@ -1,6 +1,6 @@
 """What the sealed protocol promises to the parties of a chat, and what it does not."""
 
-from tacit.llm.sealed.program import Reveal
+from tacit.llm.sealed.choosing import Reveal
 from tacit.result import Claim
 
 _SHOWN: dict[Reveal, tuple[str, tuple[str, ...]]] = {

@@ -13,10 +13,10 @@ from tacit import ring
 from tacit.errors import DataError, FrameError
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS
+from tacit.llm.sealed.choosing import gumbel
 from tacit.llm.sealed.program import Passing
 from tacit.llm.sealed.schedule import Schedule
 from tacit.llm.sealed.table import Table, plan_pass
-from tacit.llm.sealed.wishes import gumbel
 from tacit.mpc import OpeningCache, Plan, deal_ahead
 from tacit.mpc.material.offline import (
     TAG_BYTES,

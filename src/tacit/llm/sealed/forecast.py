@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import bounds_fact
+from tacit.llm.sealed.choosing import Reveal
 from tacit.llm.sealed.dealing import file_bytes, file_facts, plan_schedule
 from tacit.llm.sealed.parties import SealedVault
 from tacit.llm.sealed.passes import Pass
-from tacit.llm.sealed.program import Passing, Reveal
+from tacit.llm.sealed.program import Passing
 from tacit.llm.sealed.schedule import Schedule
 from tacit.llm.sealed.table import GAIN, plan_pass
 from tacit.llm.sealed.talk import leaks_of_pass

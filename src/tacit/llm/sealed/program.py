@@ -12,16 +12,15 @@ masked once; SecureML, Mohassel and Zhang 2017, section 4.1).
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, log2
-from typing import Generic, Literal, TypedDict, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.bounds import FRAC_BITS, factor_bits, mixed_bits, stream_bits, weight_shapes
-from tacit.llm.sealed.choosing import adjusted, drawn
-from tacit.llm.sealed.passes import Pass
-from tacit.llm.sealed.told import swap, told_words
+from tacit.llm.sealed.choosing import Reveal, adjusted, drawn
+from tacit.llm.sealed.passes import Pass, swap, told_words
 from tacit.mpc import Told
 from tacit.mpc.functions.norms import Part, Watch
 from tacit.mpc.ops import ProtocolOps
@@ -29,9 +28,6 @@ from tacit.mpc.share import SPARE_BITS, WORD_BITS, words_of
 
 V = TypeVar("V")
 
-Reveal = Literal["token", "sample", "scores"]
-"""What the user is shown of the model's answer: the token that is best after the user's own noise
-and slopes, one that the dealer's noise has drawn, or all scores."""
 
 STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""

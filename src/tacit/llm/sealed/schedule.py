@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError, FrameError
-from tacit.llm.backend.spending import common
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.parts import common
 from tacit.llm.sealed.passes import CHUNK, PASS_WORDS, ROOM, Pass
 from tacit.mpc.material.offline import MaterialFacts
 from tacit.ring import Prg

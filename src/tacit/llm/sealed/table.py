@@ -11,11 +11,11 @@ from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.permuted.seats import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS, WHY, learn, publish
+from tacit.llm.sealed.choosing import Reveal, gumbel
 from tacit.llm.sealed.passes import PASS_WORDS, ROOM, Pass, read_pass, row_bytes
-from tacit.llm.sealed.program import Outcome, Passing, Reveal
+from tacit.llm.sealed.program import Outcome, Passing
 from tacit.llm.sealed.recorded import RecordedPasses
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
-from tacit.llm.sealed.wishes import gumbel
 from tacit.mpc import (
     OpeningCache,
     Plan,

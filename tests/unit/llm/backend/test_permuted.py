@@ -3,10 +3,11 @@
 import pytest
 
 from llm_models import ARCHITECTURES, LLAMA, make_model
+from private_llm import talk_over
 from tacit.errors import ConfigError
-from tacit.llm import PlainBackend, Sampling, announce, hear
-from tacit.llm.backend.permuted import PermutedBackend
-from tacit.llm.permuted import Client, open_vault, serve_dealer, serve_owner
+from tacit.llm import ChatProtocol, PlainBackend, Sampling, announce, hear
+from tacit.llm.backend.speakers import enter_permuted
+from tacit.llm.permuted import open_vault, serve_dealer, serve_owner
 from tacit.party import Meeting, run_threads
 
 MEETING = Meeting(parties=("owner", "user", "dealer"), job_digest=bytes(32))
@@ -20,12 +21,8 @@ def as_user(model, talk, *, counts=True):
         serve_owner(session, open_vault(model, counts=counts))
 
     def use(session):
-        architecture = hear(session, "owner")
-        client = Client(session, architecture, counts=counts)
-        backend = PermutedBackend(client, architecture, on_wait=lambda seconds: None)
-        found = talk(backend)
-        backend.close()
-        return found
+        enter = enter_permuted(ChatProtocol(counts=counts), on_wait=lambda seconds: None)
+        return talk_over(session, enter, talk)
 
     def deal(session):
         serve_dealer(session, hear(session, "owner"), counts=counts)

@@ -13,7 +13,7 @@ from tacit.llm import ChatProtocol, Sampling, chat
 from tacit.llm.backend.connected import enter_by, waiting
 from tacit.llm.backend.programs import dealer_program, owner_program
 from tacit.llm.backend.protocol import choose_protocol
-from tacit.llm.backend.quota import TokenQuota
+from tacit.llm.backend.records import TokenQuota
 from tacit.llm.permuted import Account, Precision, open_vault
 from tacit.llm.sealed import SealedMemory, open_sealed_vault
 from tacit.party import run_threads
@@ -213,12 +213,11 @@ def test_the_device_reaches_the_parties(monkeypatch, tmp_path):
     monkeypatch.setattr("tacit.llm.backend.programs.open_vault", note("owner"))
     monkeypatch.setattr("tacit.llm.backend.programs.serve_dealer", note("dealer"))
     monkeypatch.setattr("tacit.llm.backend.programs.hear", lambda *what: LLAMA)
-    monkeypatch.setattr("tacit.llm.backend.reconnecting.Client", note("user"))
-    monkeypatch.setattr("tacit.llm.backend.reconnecting.PermutedBackend", lambda *what, **how: None)
+    monkeypatch.setattr("tacit.llm.backend.speakers.Client", note("user"))
     owner_program(write_model(tmp_path / "tiny"), protocol, None)
     session = SimpleNamespace(agree=lambda *what: None)
     dealer_program(protocol)(Account()).serve(session)
-    enter_by(protocol, None, Notes())(session, LLAMA, ())
+    enter_by(protocol, None, Notes())(session, LLAMA)
     assert seen == {"owner": "cuda", "user": "cuda", "dealer": "cuda"}
 
 

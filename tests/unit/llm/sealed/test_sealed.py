@@ -21,9 +21,9 @@ from tacit.llm.sealed import (
     table,
 )
 from tacit.llm.sealed.bounds import mixed_bits, names, stream_bits, weight_shapes
+from tacit.llm.sealed.choosing import check_wish, wish
 from tacit.llm.sealed.passes import PASS_WORDS, read_pass
 from tacit.llm.sealed.table import Table
-from tacit.llm.sealed.wishes import check_wish, wish
 from tacit.mpc import OpeningCache, Words, cache
 from tacit.mpc.arithmetic import weights
 from tacit.mpc.material import dealer

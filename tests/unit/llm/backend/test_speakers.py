@@ -1,16 +1,14 @@
-"""Backends that go pass by pass, against the plain one."""
+"""A speaker that goes pass by pass, against the plain backend."""
 
 import time
 
 import pytest
 
 from llm_models import ARCHITECTURES, LLAMA, make_model
-from private_llm import MEETING
-from tacit.llm import PlainBackend, Sampling, announce, hear
-from tacit.llm.backend.stepwise import StepwiseBackend
+from private_llm import MEETING, talk_over
+from tacit.llm import ChatProtocol, PlainBackend, Sampling, announce, hear
+from tacit.llm.backend.speakers import enter_sealed
 from tacit.llm.sealed import (
-    SealedClient,
-    SealedMemory,
     open_sealed_vault,
     serve_sealed_dealer,
     serve_sealed_owner,
@@ -27,11 +25,8 @@ def as_user(model, talk, waits=None):
         serve_sealed_owner(session, open_sealed_vault(model))
 
     def user(session):
-        mine = SealedClient(session, hear(session, "owner"))
-        backend = StepwiseBackend(mine, SealedMemory, on_wait=waits.append)
-        found = talk(backend)
-        backend.close()
-        return found
+        enter = enter_sealed(ChatProtocol(name="sealed"), on_wait=waits.append)
+        return talk_over(session, enter, talk)
 
     def dealer(session):
         serve_sealed_dealer(session, hear(session, "owner"))
@@ -88,7 +83,7 @@ def test_a_slow_token_is_waited_for_and_told_of():
     model, waits = make_model(LLAMA), []
 
     def talk(backend):
-        backend._client = Slow(backend._client, waits)
+        backend._speaker._client = Slow(backend._speaker._client, waits)
         return say(backend, [1, 2], 1)
 
     assert as_user(model, talk, waits) == say(PlainBackend(model), [1, 2], 1)

@@ -10,11 +10,9 @@ import pytest
 from llm_models import ARCHITECTURES, LLAMA, make_model
 from tacit.errors import PartyError, TacitError
 from tacit.llm import PlainBackend, Sampling, announce, hear
-from tacit.llm.backend.reconnecting import (
-    ReconnectingBackend,
-    enter_private,
-    enter_sealed,
-)
+from tacit.llm.backend.private import PrivateBackend
+from tacit.llm.backend.protocol import ChatProtocol
+from tacit.llm.backend.speakers import enter_permuted, enter_sealed
 from tacit.llm.permuted import open_vault, serve_dealer, serve_owner
 from tacit.llm.sealed import open_sealed_vault, serve_sealed_dealer, serve_sealed_owner
 from tacit.party import Meeting, Progress, session_over
@@ -30,9 +28,14 @@ KINDS = {
         lambda model: open_vault(model, counts=True),
         serve_owner,
         lambda session, a: serve_dealer(session, a, counts=True),
-        partial(enter_private, counts=True),
+        partial(enter_permuted, ChatProtocol(counts=True)),
     ),
-    "sealed": (open_sealed_vault, serve_sealed_owner, serve_sealed_dealer, enter_sealed),
+    "sealed": (
+        open_sealed_vault,
+        serve_sealed_owner,
+        serve_sealed_dealer,
+        partial(enter_sealed, ChatProtocol(name="sealed")),
+    ),
 }
 
 
@@ -87,7 +90,7 @@ class World:
 
     def backend(self, **more):
         enter = self._enter(on_wait=lambda seconds: None)
-        return ReconnectingBackend(self.meet, enter, on_break=self.breaks.append, **more)
+        return PrivateBackend(self.meet, enter, on_break=self.breaks.append, **more)
 
 
 @pytest.fixture
