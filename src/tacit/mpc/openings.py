@@ -191,7 +191,7 @@ class MaskedOpenings(Interpreter[V], ABC):
                 rescalings = ()
             parts = tuple(missing.values())
             boundary = self.protocol.boundary
-            step = boundary.opening(owners, "online", rescalings, is_posted=is_posted)
+            step = boundary.opening(owners, "online", rescalings, is_posted)
             wait = self.open_masked(parts, step)
 
         def complete() -> list[V]:
@@ -226,7 +226,7 @@ class MaskedOpenings(Interpreter[V], ABC):
         if not missing:
             return
         owners = tuple(self.notes.get(one, "owner") for one in missing)
-        step = self.protocol.boundary.opening(owners, phase, (), is_posted=False)
+        step = self.protocol.boundary.opening(owners, phase)
         for one, opening in zip(missing, self.open_masked(missing, step)(), strict=True):
             self.notes.put(one, "opening", opening)
             name = self.notes.get(one, "name")
