@@ -16,11 +16,6 @@ from tacit.result import Phase
 V = TypeVar("V")
 
 
-def _key(how: Rescaling | None) -> Hashable:
-    """Say under which note an opening is found again."""
-    return "opening" if how is None else how
-
-
 class MaskedOpenings(Interpreter[V], ABC):
     """Keep track of what is known about values: their owners, their masked openings, their views.
 
@@ -175,7 +170,8 @@ class MaskedOpenings(Interpreter[V], ABC):
             id(one): self.rescaling(one, is_exact=is_exact, frac_bits=bits)
             for one, bits in zip(values, kept, strict=True)
         }
-        keys = {id(one): _key(hows[id(one)]) for one in values}
+        # The note under which an opening is found again.
+        keys: dict[int, Hashable] = {at: how or "opening" for at, how in hows.items()}
         missing = {
             id(one): one
             for one in values
