@@ -24,8 +24,7 @@ from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg
 from tacit.training import Optimiser, worker
 from tacit.training.clipping import shorten_rows
-from tacit.training.joint import coarse_of, draw_coins
-from tacit.training.makers import NoisePlan, draw_noise
+from tacit.training.noise import NoisePlan, coarse_of, draw_coins, draw_noise
 from tacit.training.plain import walk_plain
 from tacit.training.private import plan_noise
 

@@ -24,11 +24,11 @@ from tacit.audit.ranking import Ranking
 from tacit.mpc import Roles
 from tacit.nn import HistogramsOfGradients, make_model
 from tacit.ring import Prg
-from tacit.training import Holding, Optimiser, Privacy, TrainTask, private
+from tacit.training import HeldData, Optimiser, Privacy, TrainTask, private
 from tacit.training.clipping import shorten_rows
+from tacit.training.noise import draw_alone
 from tacit.training.plain import walk_plain
 from tacit.training.private import plan_noise
-from tacit.training.start import words_alone
 
 EPSILON, STEPS, RATE = 2.0, 50, 20.0
 Data = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -47,7 +47,7 @@ def task_of(rows: list[int], width: int, classes: int, **changes: Any) -> TrainT
         protocol="sealed",
         model=make_model(model, (width,)),
         holdings=tuple(
-            Holding(name, count, (width,), True) for name, count in zip("abc", rows, strict=False)
+            HeldData(name, count, (width,), True) for name, count in zip("abc", rows, strict=False)
         ),
         split="rows",
         test_rows=0,
@@ -95,7 +95,7 @@ def noise_of(parts: int, scale: float = 1.0) -> Callable[[TrainTask], Any]:
         if plan is None:
             raise SystemExit("not a private task")
         for _ in range(task.epochs):
-            drawn = [words_alone(plan.steps, Prg.from_os()) for _ in range(parts)]
+            drawn = [draw_alone(plan.steps, Prg.from_os()) for _ in range(parts)]
             yield scale**0.5 * torch.stack(drawn).sum(dim=0)
 
     return words

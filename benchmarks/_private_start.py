@@ -15,7 +15,7 @@ from torch import nn
 
 from tacit.mpc import Roles
 from tacit.nn import HistogramsOfGradients, make_model
-from tacit.training import Holding, Optimiser, Privacy, TrainTask
+from tacit.training import HeldData, Optimiser, Privacy, TrainTask
 from tacit.training.plain import walk_plain
 
 SETTINGS = (
@@ -66,7 +66,7 @@ def _accuracy(
         roles=Roles("a", "b", "dealer"),
         protocol="sealed",
         model=make_model(model, inputs),
-        holdings=tuple(Holding(owner, ROWS // 3, inputs, True) for owner in "abc"),
+        holdings=tuple(HeldData(owner, ROWS // 3, inputs, True) for owner in "abc"),
         split="rows",
         test_rows=0,
         batch=ROWS,

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from tacit.mpc import Plan, Roles
 from tacit.nn import make_model
-from tacit.training import Holding, Privacy, TrainTask
-from tacit.training.schedule import Plans
+from tacit.training import HeldData, Privacy, TrainTask
+from tacit.training.schedule import TrainingPlans
 
 ROLES = Roles("north", "south", "dealer")
 
@@ -80,14 +80,14 @@ def transformer(width: int, tokens: int, layers: int) -> dict[str, Any]:
         roles=ROLES,
         protocol="sealed",
         model=make_model(Model(width, layers), (tokens, width), cap=8.0),
-        holdings=(Holding("north", 2, (tokens, width), True),),
+        holdings=(HeldData("north", 2, (tokens, width), True),),
         split="rows",
         test_rows=1,
         batch=1,
         cap=1.0,
         weight_bound=0.5,
     )
-    plan = Plans(task).get("step", rate=0.1)
+    plan = TrainingPlans(task).get("step", rate=0.1)
     shape = {"width": width, "tokens": tokens, "layers": layers}
     return {**shape, **cost(plan), "planned in s": round(time.perf_counter() - begun, 1)}
 
@@ -101,8 +101,8 @@ def softmax_regression(*, is_private: bool) -> dict[str, Any]:
         protocol="sealed",
         model=make_model(nn.Linear(columns, 10), (columns,)),
         holdings=(
-            Holding("north", rows // 2, (columns,), True),
-            Holding("south", rows // 2, (columns,), True),
+            HeldData("north", rows // 2, (columns,), True),
+            HeldData("south", rows // 2, (columns,), True),
         ),
         split="rows",
         test_rows=0 if is_private else 1,
@@ -110,7 +110,7 @@ def softmax_regression(*, is_private: bool) -> dict[str, Any]:
         weight_bound=64.0,
         privacy=Privacy(epsilon=2.0, delta=1e-6) if is_private else None,
     )
-    plans = Plans(task)
+    plans = TrainingPlans(task)
     first = plans.get("step", rate=0.1)
     plans.cache.keep(0, first.kept_openings, {}, {})
     later = plans.get("step", rate=0.1)

@@ -22,7 +22,7 @@ from tacit.mpc.share import Spec
 from tacit.nn import make_model, parse_layers
 from tacit.party import Meeting, Progress, Session, session_over, without_setup
 from tacit.result import Cost
-from tacit.training import Holding, Optimiser, TrainTask, train
+from tacit.training import HeldData, Optimiser, TrainTask, train
 from tacit.training.programs import Programs, initial_state, state_bounds
 from tacit.transport import Credentials, Limits, Meter, PacketLink, Patience, Peer, Shaped, mesh
 
@@ -59,8 +59,8 @@ class Shape:
             protocol=self.protocol,
             model=make_model(module, self.inputs, cap=self.cap),
             holdings=(
-                Holding(ROLES.first, rows // 2, self.inputs, True),
-                Holding(ROLES.second, rows - rows // 2, self.inputs, True),
+                HeldData(ROLES.first, rows // 2, self.inputs, True),
+                HeldData(ROLES.second, rows - rows // 2, self.inputs, True),
             ),
             split="rows",
             test_rows=test_rows,

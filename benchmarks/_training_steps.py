@@ -28,11 +28,10 @@ from tacit.mpc import OpeningCache, Share, compute, serve
 from tacit.mpc.share import Spec
 from tacit.nn import add_adapters, make_model
 from tacit.party import Session
-from tacit.training import Holding, Privacy, TrainTask
-from tacit.training.makers import draw_noise
+from tacit.training import HeldData, Privacy, TrainTask
+from tacit.training.noise import draw_noise, noise_name
 from tacit.training.private import NORMS
-from tacit.training.programs import noise_name
-from tacit.training.schedule import Plans
+from tacit.training.schedule import TrainingPlans
 
 HERE = Path(__file__).parent
 ADAPTED = {"block, LoRA": (), "block, LoRA of qkv": ("qkv",)}
@@ -62,7 +61,7 @@ def task_of(kind: str, sizes: tuple[int, ...], protocol: str) -> TrainTask:
         roles=ROLES,
         protocol=protocol,
         model=made,
-        holdings=tuple(Holding(name, rows, made.inputs, True) for name in ROLES.computing),
+        holdings=tuple(HeldData(name, rows, made.inputs, True) for name in ROLES.computing),
         split="rows",
         test_rows=rows,
         batch=rows,
@@ -79,7 +78,7 @@ def time_steps(
     from time import monotonic, process_time
 
     task = task_of(kind, sizes, protocol)
-    plans = Plans(task)
+    plans = TrainingPlans(task)
     cache: OpeningCache = plans.cache
     kept = _halves(task, is_first=session.me == ROLES.first)
     begun, worked, before, plan = 0.0, 0.0, 0, plans.get("step", rate=task.rate)
@@ -104,13 +103,13 @@ def time_steps(
     }
 
 
-def _noise(plans: Plans, me: str, step: int) -> dict[str, torch.Tensor]:
+def _noise(plans: TrainingPlans, me: str, step: int) -> dict[str, torch.Tensor]:
     if plans.privacy is None or me not in plans.privacy.makers:
         return {}
     plan, prg = plans.privacy.steps, ring.Prg.from_os()
     found = {noise_name(me): draw_noise(plan, prg)}
     if plan.step:
-        from tacit.training.joint import coins_name, draw_coins
+        from tacit.training.noise import coins_name, draw_coins
 
         found[coins_name(me)] = draw_coins(plan.shape, prg).double() * 2.0**-16
     return found

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from tacit.mpc import Roles
 from tacit.nn import make_model, parse_layers
 from tacit.party import Meeting, run_threads
-from tacit.training import Holding, Optimiser, Privacy, StateFolder, TrainTask, train, worker
+from tacit.training import HeldData, Optimiser, Privacy, StateFolder, TrainTask, train, worker
 
 OWNERS = ("bank", "shop", "clinic")
 NAMES = (*OWNERS, "dealer")
@@ -32,7 +32,7 @@ def make_task(rows=200, layers=("dense 10",), cap=None, **changes):
         roles=ROLES,
         protocol="sealed",
         model=model,
-        holdings=tuple(Holding(owner, rows, (64,), True) for owner in OWNERS),
+        holdings=tuple(HeldData(owner, rows, (64,), True) for owner in OWNERS),
         split="rows",
         test_rows=rows // 2,
         batch=3 * rows - rows // 2,
@@ -80,7 +80,7 @@ def folders_in(path):
 
 def killed(monkeypatch, after, what):
     """Let the shop die after so many of its steps or looks."""
-    method = getattr(worker.Worker, what)
+    method = getattr(worker.TrainingWorker, what)
     count = []
 
     def dying(self, action):
@@ -91,4 +91,4 @@ def killed(monkeypatch, after, what):
                 raise KilledError
         return found
 
-    monkeypatch.setattr(worker.Worker, what, dying)
+    monkeypatch.setattr(worker.TrainingWorker, what, dying)

@@ -38,7 +38,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "secure": ("tacit.inference", ("secure", "Secured", "Answer", "Crew")),
     "split": ("tacit.split", ("fit", "Compression", "Defence", "Pace", "SplitModel")),
     "text": ("tacit.text", ()),
-    "train": ("tacit.training.front", ("train", "TrainedModel", "Settings")),
+    "train": ("tacit.training.front", ("train", "TrainedModel", "TrainSettings")),
     "verify": ("tacit.verify", ()),
 }
 FIRST = {

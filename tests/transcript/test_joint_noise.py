@@ -17,9 +17,8 @@ from tacit.dp import ADD_REMOVE_RECORD, DiscreteGaussian, Repeated, epsilon, eve
 from tacit.dp.codec import event_to_record
 from tacit.errors import ConfigError
 from tacit.ring import Prg
-from tacit.training import joint
-from tacit.training.accounting import plan_privacy
-from tacit.training.joint import (
+from tacit.training import noise
+from tacit.training.noise import (
     COIN_BITS,
     DISTANCE,
     LARGEST,
@@ -27,11 +26,12 @@ from tacit.training.joint import (
     coins_name,
     cut_in_steps,
     draw_coins,
+    draw_noise,
     sample_coarse,
+    share_noise,
     thresholds,
 )
-from tacit.training.makers import draw_noise, share_noise
-from tacit.training.privacy import Measures, Privacy
+from tacit.training.privacy import Measures, Privacy, plan_privacy
 from test_transcripts import SAMPLES, assert_carries_nothing
 
 WHOLE = 1 << COIN_BITS
@@ -60,26 +60,26 @@ def on_shares(mine, theirs, *, step=5, corrupt=None):
 def test_thresholds_are_those_of_a_discrete_gaussian_within_what_is_stated():
     edges = np.array([0, *thresholds(), WHOLE], dtype=object)
     drawn = np.array([float(Fraction(int(one), WHOLE)) for one in np.diff(edges)])
-    true = gaussian(joint.COARSE, 3 * LARGEST)
+    true = gaussian(noise.COARSE, 3 * LARGEST)
     wide = np.zeros_like(true)
     wide[2 * LARGEST : -2 * LARGEST] = drawn
     assert np.abs(wide - true).sum() / 2 < DISTANCE / 2
     assert len(thresholds()) == 64
 
 
-@pytest.mark.parametrize(("fine", "is_smooth"), [(joint.FINEST, True), (Fraction(1), False)])
+@pytest.mark.parametrize(("fine", "is_smooth"), [(noise.FINEST, True), (Fraction(1), False)])
 def test_a_fine_part_fills_the_gaps_between_steps_and_a_finer_one_would_not(fine, is_smooth):
     """What one who knows its own fine part faces is a discrete Gaussian of the stated variance."""
     step = 6
     a2 = float(fine) * step**2
-    s2 = joint.COARSE * step**2 + a2
+    s2 = noise.COARSE * step**2 + a2
     reach = 9 * LARGEST
     coarse, small = np.zeros(2 * reach + 1), gaussian(a2, reach)
     coarse[reach - LARGEST * step : reach + LARGEST * step + 1 : step] = gaussian(16, LARGEST)
     found = np.convolve(coarse, small)[reach:-reach]
     off = np.abs(found - gaussian(s2, reach)).sum() / 2
     assert (off < DISTANCE) == is_smooth
-    t2 = joint.COARSE * a2 / s2
+    t2 = noise.COARSE * a2 / s2
     assert off < 4 * exp(-2 * pi**2 * t2) + 1e-14
 
 
@@ -172,8 +172,8 @@ def test_every_party_faces_the_variance_that_the_claim_rests_on_and_less_is_adde
 def test_a_step_that_is_too_large_leaves_gaps_and_a_plan_never_has_one():
     for wanted in (19, 1000, 12345, 10**9 + 7, 10**13):
         step, each = cut_in_steps(Fraction(wanted))
-        assert joint.COARSE * step**2 + each >= wanted
-        assert each >= joint.FINEST * step**2
+        assert noise.COARSE * step**2 + each >= wanted
+        assert each >= noise.FINEST * step**2
     with pytest.raises(ConfigError, match="too little"):
         cut_in_steps(Fraction(18))
 

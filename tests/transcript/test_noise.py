@@ -45,8 +45,7 @@ from tacit.federated.objective import (
 )
 from tacit.federated.records import train_records
 from tacit.ring import Prg
-from tacit.training.makers import draw_noise, share_noise
-from tacit.training.start import words_alone
+from tacit.training.noise import draw_alone, draw_noise, share_noise
 
 DRAWS = 400  # half of the noise is then noticed with a chance above 1 - 1e-9
 
@@ -226,7 +225,7 @@ def training_noise_is_faced(kind):
         tuple("abcd"), multiplier=3.0, l2_sensitivity=1.0, frac_bits=16, shape=(DRAWS,)
     )
     if kind == "alone":
-        found = words_alone(plan, prg())
+        found = draw_alone(plan, prg())
     else:
         found = sum(draw_noise(plan, prg(maker)) for maker in plan.makers[1:])
     return matches(found, 3.0)

@@ -45,8 +45,7 @@ FIRST = {
     "tacit.federated.plain": ("plain", "downlink"),
     "tacit.federated": ("plain, ", "masked"),
     "tacit.federated.shuffled.plan": ("shuffled",),
-    "tacit.training.makers": ("training, makers",),
-    "tacit.training.start": ("training, alone",),
+    "tacit.training.noise": ("training, makers", "training, alone"),
 }
 """The checks that are near a module; nothing else is tried for it."""
 

@@ -26,7 +26,7 @@ from tacit.federated.silo import RecordLedger
 from tacit.llm.backend.records import TokenQuota, enrol
 from tacit.split import checkpoint as split
 from tacit.text.budget import Budget
-from tacit.training import Checkpoint, StateFolder
+from tacit.training import ShareCheckpoint, StateFolder
 
 EVENT = Pure(epsilon=0.25, relation=ADD_REMOVE_MARKS, mechanism="votes")
 
@@ -48,7 +48,7 @@ def count(path, value):
 
 
 def keep_step(path):
-    begun(path).save(Checkpoint(step=3, attempt=7, shares={"w": torch.arange(4)}, shown=()))
+    begun(path).save(ShareCheckpoint(step=3, attempt=7, shares={"w": torch.arange(4)}, shown=()))
 
 
 def keep_split(path):

@@ -37,7 +37,7 @@ _KEY = "share "
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Checkpoint:
+class ShareCheckpoint:
     """One party's shares after a number of steps, and what was shown until then.
 
     ``attempt`` is a random number that both computing parties drew when they last (re)started:
@@ -124,7 +124,7 @@ class StateFolder:
         """List the steps after which there is a checkpoint."""
         return sorted(int(path.stem.removeprefix("step-")) for path in self.path.glob("step-*.npz"))
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: ShareCheckpoint) -> None:
         """Write a checkpoint, whole or not at all, and remove those before the last two."""
         arrays = {_KEY + name: share.cpu().numpy() for name, share in checkpoint.shares.items()}
         shown = np.array(checkpoint.shown, dtype=np.float64).reshape(-1, 3)
@@ -137,7 +137,7 @@ class StateFolder:
         for step in self.steps()[:-KEEP]:
             (self.path / f"step-{step}.npz").unlink(missing_ok=True)
 
-    def load(self, step: int) -> Checkpoint:
+    def load(self, step: int) -> ShareCheckpoint:
         """Read a checkpoint.
 
         Raises:
@@ -158,7 +158,7 @@ class StateFolder:
                 (int(at), float(loss), float(right)) for at, loss, right in arrays["shown"]
             )
             attempt = int(arrays["attempt"])
-        return Checkpoint(step=step, attempt=attempt, shares=shares, shown=shown)
+        return ShareCheckpoint(step=step, attempt=attempt, shares=shares, shown=shown)
 
     def noise(self, *, is_new: bool) -> Prg:
         """Return the generator of my noise in this training, whose key is kept while it lasts.

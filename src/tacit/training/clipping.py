@@ -18,7 +18,7 @@ from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import HEADROOM_BITS
 from tacit.nn.records import Use
 from tacit.nn.tape import Node
-from tacit.training.verbs import StepOps
+from tacit.training.ops import StepOps
 
 V = TypeVar("V")
 LARGEST_RATIO = 2.0**20

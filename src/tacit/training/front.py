@@ -13,25 +13,25 @@ from torch import Tensor, nn
 from tacit.data.memory import Handed, features_and_labels, mark_of, names_of, numbers_of, to_array
 from tacit.errors import ConfigError, DataError
 from tacit.mpc import Roles
-from tacit.nn import Model, as_input, make_any_model
+from tacit.nn import as_input, make_any_model
 from tacit.nn.tracing import TRACING
 from tacit.notebook import Lines, Shown
 from tacit.party import Listener, Meeting, Progress, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Cost, Leak, Metric, Result
 from tacit.training.clipping import shorten_rows
-from tacit.training.holdings import HOLDING
 from tacit.training.loop import Trained
 from tacit.training.loop import train as take_part
 from tacit.training.optimise import Optimiser
 from tacit.training.privacy import Looks, Noise, Privacy, Sampling
 from tacit.training.summary import summarise
-from tacit.training.task import Holding, Loss, Schedule, TrainTask
+from tacit.training.task import HOLDING, HeldData, Loss, Schedule, TrainTask
 
 DEALER = "dealer"
 BOUND, PRIVATE_BOUND = 4.0, 64.0
+"""The largest weights, without privacy and with it: noise makes them larger, and they saturate."""
 
 
-class Settings(TypedDict, total=False):
+class TrainSettings(TypedDict, total=False):
     """How weights are changed; what is not given is as in `TrainTask`."""
 
     epochs: int
@@ -141,7 +141,7 @@ def train(
     cap: float | None = None,
     head: Tensor | None = None,
     report: Listener | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[TrainSettings],
 ) -> TrainedModel:
     """Train a torch module on rows that their owners do not show each other.
 
@@ -176,7 +176,7 @@ def train(
             its labels, which are never shared, and shares the gradient. Cheap where classes are
             many; the ledger names what owners see.
         report: told what the first owner does, steps done and steps in all.
-        settings: see `Settings`.
+        settings: see `TrainSettings`.
 
     Returns:
         The model with its claims, ledger, metrics and cost. `print` it, or `predict`.
@@ -186,17 +186,82 @@ def train(
         DataError: rows and labels do not fit, hold NaN, or are longer than the model takes.
         InputError: the model holds something that cannot be trained on shares, named by its place.
     """
-    task, pairs = _prepare(
-        model,
-        owners,
-        privacy=_privacy(epsilon, delta, clip, owners, looks=looks, noise=noise, sampling=sampling),
+    if epsilon is None and any(one is not None for one in (delta, looks, noise, sampling)):
+        raise ConfigError("delta, looks, noise, sampling belong to epsilon: it was not given")
+    if len(owners) < 2 or DEALER in owners:
+        raise ConfigError(
+            f"wanted two owners of rows at least, none of them called {DEALER!r}, got "
+            f"{', '.join(owners) or 'none'}"
+        )
+    given = {name: features_and_labels(one) for name, one in owners.items()}
+    rows = {name: _rows(name, one[0]) for name, one in given.items()}
+    total = sum(map(len, rows.values()))
+    privacy = None
+    if epsilon is not None:
+        privacy = Privacy(
+            epsilon=epsilon,
+            delta=0.1 / total if delta is None else delta,
+            clip=clip,
+            looks=looks or "none",
+            noise=noise or "parts",
+            sampling=sampling or "none",
+        )
+    made = make_any_model(model, tuple(next(iter(rows.values())).shape[1:]), cap=cap)
+    tables = [layer for layer in model.modules() if isinstance(layer, nn.Embedding)]
+    if tables:  # it reads ids
+        limit = tables[0].num_embeddings
+        settings["feature_bound"] = float(limit)
+        for name, one in rows.items():
+            if not bool(((one >= 0) & (one < limit) & (one == one.round())).all()):
+                raise DataError(f"{name!r}: wanted ids, whole numbers from 0 to {limit - 1}")
+    shows = privacy is None or privacy.looks != "none"
+    test_rows = max(1, round(total * test_share)) if shows else 0
+    names = tuple(owners)
+    task = TrainTask(
+        name="training",
+        roles=Roles(names[0], names[1], DEALER),
         protocol=protocol,
-        test_share=test_share,
-        give=give,
+        model=made,
+        holdings=tuple(
+            HeldData(name, len(one), tuple(one.shape[1:]), True, mark_of(names_of(owners[name])))
+            for name, one in rows.items()
+        ),
+        split="rows",
+        test_rows=test_rows,
         cap=cap,
-        head=head,
-        settings=settings,
+        show_to=names[:1] if shows else (),
+        give_to=names if give else (),
+        head=None if head is None else head.detach().cpu().double(),
+        privacy=privacy,
+        **_with_defaults(settings, privacy, total - test_rows),
     )
+    pairs = {
+        name: (rows[name], _labels(name, one[1], len(rows[name]), task))
+        for name, one in given.items()
+    }
+    return _run_here(model, task, pairs, report)
+
+
+def _with_defaults(settings: TrainSettings, privacy: Privacy | None, rows: int) -> TrainSettings:
+    """Choose a batch of the rows to train on, and a bound of weights, where none is given."""
+    if privacy is None:
+        return {"weight_bound": BOUND, "batch": min(128, rows), **settings}
+    if privacy.sampling == "hidden":
+        # One row less at least: with all of them in every step there is nothing to draw.
+        return {"weight_bound": PRIVATE_BOUND, "batch": min(128, rows - 1), **settings}
+    if "batch" in settings:
+        text = "with epsilon every step uses all rows to train on: leave batch out, or draw "
+        raise ConfigError(text + "rows with sampling='hidden'")
+    return {"weight_bound": PRIVATE_BOUND, "batch": rows, **settings}
+
+
+def _run_here(
+    model: nn.Module,
+    task: TrainTask,
+    pairs: Mapping[str, tuple[Tensor, Tensor]],
+    report: Listener | None,
+) -> TrainedModel:
+    """Let every party be a thread, and put together what they have in the end."""
     digest = hashlib.sha256(repr((task.name, task.parties, task.protocol)).encode()).digest()
     meeting = Meeting(parties=task.parties, job_digest=digest)
     programs = {name: _Party(task, pairs.get(name, (None, None))) for name in task.parties}
@@ -204,9 +269,13 @@ def train(
     ended = run_threads(programs, meeting, progress=told)
     trained = {name: one[0] for name, one in ended.items()}
     result = merge_results(tuple(one[1] for one in ended.values()))
-    first = trained[task.parties[0]]
+    first, loaded = trained[task.parties[0]], None
+    if task.give_to:
+        with TRACING:
+            loaded = copy.deepcopy(model).eval()
+        loaded.load_state_dict(task.model.state(first.weights), strict=False)
     return TrainedModel(
-        model=_loaded(model, task, first) if give else None,
+        model=loaded,
         shares={name: one.shares for name, one in trained.items() if one.shares},
         history=first.shown,
         task=task,
@@ -237,124 +306,6 @@ class _Party:
         )
 
 
-def _privacy(
-    epsilon: float | None,
-    delta: float | None,
-    clip: float,
-    owners: Mapping[str, Handed],
-    *,
-    looks: Looks | None,
-    noise: Noise | None,
-    sampling: Sampling | None,
-) -> Privacy | None:
-    if epsilon is None:
-        if any(one is not None for one in (delta, looks, noise, sampling)):
-            raise ConfigError("delta, looks, noise, sampling belong to epsilon: it was not given")
-        return None
-    rows = sum(len(_tensor(features_and_labels(one)[0])) for one in owners.values())
-    given = 0.1 / max(1, rows) if delta is None else delta
-    return Privacy(
-        epsilon=epsilon,
-        delta=given,
-        clip=clip,
-        looks=looks or "none",
-        noise=noise or "parts",
-        sampling=sampling or "none",
-    )
-
-
-def _prepare(
-    model: nn.Module,
-    owners: Mapping[str, Handed],
-    *,
-    privacy: Privacy | None,
-    protocol: str,
-    test_share: float,
-    give: bool,
-    cap: float | None,
-    head: Tensor | None,
-    settings: Settings,
-) -> tuple[TrainTask, dict[str, tuple[Tensor, Tensor]]]:
-    """Check everything that everyone brings, before anything is sent."""
-    if len(owners) < 2 or DEALER in owners:
-        raise ConfigError(
-            f"wanted two owners of rows at least, none of them called {DEALER!r}, got "
-            f"{', '.join(owners) or 'none'}"
-        )
-    given = {name: features_and_labels(one) for name, one in owners.items()}
-    rows = {name: _rows(name, one[0]) for name, one in given.items()}
-    inputs = tuple(next(iter(rows.values())).shape[1:])
-    made = make_any_model(model, inputs, cap=cap)
-    held = tuple(
-        Holding(name, len(one), tuple(one.shape[1:]), True, mark_of(names_of(owners[name])))
-        for name, one in rows.items()
-    )
-    limit = _vocabulary(model)
-    if limit is not None:
-        settings = {**settings, "feature_bound": float(limit)}
-        for name, one in rows.items():
-            if not bool(((one >= 0) & (one < limit) & (one == one.round())).all()):
-                raise DataError(f"{name!r}: wanted ids, whole numbers from 0 to {limit - 1}")
-    task = _task(
-        made,
-        held,
-        privacy=privacy,
-        protocol=protocol,
-        test_share=test_share,
-        give=give,
-        cap=cap,
-        head=head,
-        settings=settings,
-    )
-    pairs = {
-        name: (rows[name], _labels(name, one[1], len(rows[name]), task))
-        for name, one in given.items()
-    }
-    return task, pairs
-
-
-def _task(
-    model: Model,
-    holdings: tuple[Holding, ...],
-    *,
-    privacy: Privacy | None,
-    protocol: str,
-    test_share: float,
-    give: bool,
-    cap: float | None,
-    head: Tensor | None,
-    settings: Settings,
-) -> TrainTask:
-    names = tuple(one.owner for one in holdings)
-    total = sum(one.rows for one in holdings)
-    test_rows = max(1, round(total * test_share))
-    chosen: Settings = {"weight_bound": BOUND, "batch": min(128, total - test_rows), **settings}
-    shows = privacy is None or privacy.looks != "none"
-    if privacy is not None:
-        test_rows = test_rows if shows else 0
-        is_sampled = privacy.sampling == "hidden"
-        if "batch" in settings and not is_sampled:
-            text = "with epsilon every step uses all rows to train on: leave batch out, or draw "
-            raise ConfigError(text + "rows with sampling='hidden'")
-        rows = min(128, total - test_rows - 1) if is_sampled else total - test_rows
-        chosen = {"weight_bound": PRIVATE_BOUND, "batch": rows, **settings}
-    return TrainTask(
-        name="training",
-        roles=Roles(names[0], names[1], DEALER),
-        protocol=protocol,
-        model=model,
-        holdings=holdings,
-        split="rows",
-        test_rows=test_rows,
-        cap=cap,
-        show_to=names[:1] if shows else (),
-        give_to=names if give else (),
-        head=None if head is None else head.detach().cpu().double(),
-        privacy=privacy,
-        **chosen,
-    )
-
-
 def _rows(name: str, given: Handed) -> Tensor:
     rows = torch.from_numpy(numbers_of(given, whose=f"rows of {name!r}"))
     if rows.dim() < 2 or not rows.numel():
@@ -368,7 +319,7 @@ def _labels(name: str, given: Handed, rows: int, task: TrainTask) -> Tensor:
     """Give labels one-hot, or as a column of zeros and ones."""
     if given is None:
         raise DataError(f"{name!r}: wanted rows and labels, got rows alone")
-    labels = _tensor(given)
+    labels = torch.as_tensor(to_array(given))
     wanted = (rows, *task.model.tokens)
     if tuple(labels.shape) != wanted or labels.is_floating_point():
         raise DataError(
@@ -380,21 +331,3 @@ def _labels(name: str, given: Handed, rows: int, task: TrainTask) -> Tensor:
     if task.loss == "logistic":
         return labels.double().reshape(-1, 1)
     return nn.functional.one_hot(labels.long(), task.classes).double()
-
-
-def _vocabulary(module: nn.Module) -> int | None:
-    """Return how many ids a model knows that reads ids; None of one that reads numbers."""
-    tables = [layer for layer in module.modules() if isinstance(layer, nn.Embedding)]
-    return tables[0].num_embeddings if tables else None
-
-
-def _loaded(module: nn.Module, task: TrainTask, trained: Trained) -> nn.Module:
-    """Put the weights into a copy of the module."""
-    with TRACING:
-        made = copy.deepcopy(module).eval()
-    made.load_state_dict(task.model.state(trained.weights), strict=False)
-    return made
-
-
-def _tensor(values: Handed) -> Tensor:
-    return torch.as_tensor(to_array(values))

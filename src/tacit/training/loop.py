@@ -15,9 +15,9 @@ from tacit.training.checkpoint import StateFolder
 from tacit.training.clipping import shorten_rows, square_norms
 from tacit.training.privacy import PrivacyPlan
 from tacit.training.resume import hash_work, resume
-from tacit.training.schedule import Plans, actions
+from tacit.training.schedule import TrainingPlans, actions
 from tacit.training.task import TrainTask
-from tacit.training.worker import Worker
+from tacit.training.worker import TrainingWorker
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,12 +87,14 @@ def train(
             f"{book.path}: a training without [privacy] spends without a bound, and "
             f"{book.most:g} is allowed; nothing was shared"
         )
-    plans = task.planned(Plans.made)
+    plans = task.planned(TrainingPlans.made)
     task = plans.task
     session.agree("plans", plans.digest())
     if plans.privacy is not None:
         session.progress.tell(plans.privacy.sentence(), 0, task.epochs)
-    inputs = {f"labels of {session.me}": labels, **_rows_of(session.me, task, rows)}
+    inputs = {f"labels of {session.me}": labels, f"rows of {session.me}": rows}
+    if task.privacy is not None and rows is not None:
+        inputs |= _bounded_rows(session.me, rows, frac_bits=task.frac_bits)
     mine = {name: value for name, value in inputs.items() if value is not None and value.numel()}
     start, goes_on = resume(session, task, folder, is_fresh=is_fresh, plans=plans, mine=mine)
     noise = ring.Prg.from_os()
@@ -100,7 +102,7 @@ def train(
         noise = folder.noise(is_new=not goes_on).fork(hash_work(task, plans, mine))
     if book is not None and task.privacy is not None and plans.privacy is not None:
         book.enter(noise.fork("book").bytes(16), plans.privacy.events, task.privacy.delta)
-    worker = Worker(session, task, plans, mine, noise)
+    worker = TrainingWorker(session, task, plans, mine, noise)
     worker.share()
     checkpoint = None
     if start and worker.is_computing and folder is not None:
@@ -127,24 +129,19 @@ def train(
     )
 
 
-def _rows_of(me: str, task: TrainTask, rows: Tensor | None) -> dict[str, Tensor | None]:
-    """Return my rows as they are shared: with privacy, of norm 1 at most, and with their norms."""
-    if task.privacy is None or rows is None:
-        return {f"rows of {me}": rows}
-    short = shorten_rows(rows, frac_bits=task.frac_bits)
+def _bounded_rows(me: str, rows: Tensor, *, frac_bits: int) -> dict[str, Tensor | None]:
+    """Return my rows as a private training shares them: of norm 1 at most, and with their norms."""
+    short = shorten_rows(rows, frac_bits=frac_bits)
     if not bool(short.flatten(1).any(dim=1).all()):
         raise DataError("a row of yours is all zeros: nothing can be learned from it; leave it out")
-    norms = square_norms(short, frac_bits=task.frac_bits)
+    norms = square_norms(short, frac_bits=frac_bits)
     return {f"rows of {me}": short, f"norms of {me}": norms}
 
 
-def _walk(
-    worker: Worker,
-    task: TrainTask,
-    start: int,
-    folder: StateFolder | None,
-) -> None:
+def _walk(worker: TrainingWorker, task: TrainTask, start: int, folder: StateFolder | None) -> None:
+    """Take all steps and looks after a step, and keep what is needed to go on from there."""
     total = task.epochs * task.steps_per_epoch
+    kept = folder if worker.is_computing else None
     with worker.progress.stage("train", total) as advance:
         for action in actions(task):
             if action.step <= start:
@@ -154,28 +151,35 @@ def _walk(
                 advance(action.step)
                 continue
             if task.privacy is not None:
-                # Kept before it is looked at: whoever goes on from here does not look again.
-                if folder is not None and worker.is_computing:
-                    folder.save(worker.checkpoint(action.step))
+                # Kept before it is looked at: whoever goes on from here does not look again, under
+                # the noise of the first time and perhaps at other weights.
+                if kept is not None:
+                    kept.save(worker.checkpoint(action.step))
                 elif folder is not None:
                     folder.note_opening(action.step)  # others may open once I have waited
                 worker.wait(action.step)
-                if folder is not None and worker.is_computing and task.looks:
-                    folder.note_opening(action.step)
+                if kept is not None and task.looks:
+                    kept.note_opening(action.step)
             is_beyond = worker.look(action) if task.looks else False
-            if worker.shown and worker.shown[-1][0] == action.step:
-                step, loss, right = worker.shown[-1]
-                text = f"step {step}: " + (isfinite(loss) * f"loss {loss:.3f}, ")
-                text += f"accuracy {100 * right:.1f} %"
-                if task.model.tokens and isfinite(loss):
-                    text += f", perplexity {exp(loss):.2f}"
-                if worker.saturated is not None:
-                    text += f", saturated {100 * worker.saturated[1] / worker.saturated[2]:.2g} %"
-                worker.progress.tell(text, step, total)
+            _tell(worker, task, action.step, total)
             if is_beyond:
                 raise RangeError(_explain_beyond(task, action.step, folder))
-            if task.privacy is None and folder is not None and worker.is_computing:
-                folder.save(worker.checkpoint(action.step))
+            if task.privacy is None and kept is not None:
+                kept.save(worker.checkpoint(action.step))
+
+
+def _tell(worker: TrainingWorker, task: TrainTask, at: int, total: int) -> None:
+    """Say how it goes, where I was shown it."""
+    if not worker.shown or worker.shown[-1][0] != at:
+        return
+    step, loss, right = worker.shown[-1]
+    text = f"step {step}: " + (isfinite(loss) * f"loss {loss:.3f}, ")
+    text += f"accuracy {100 * right:.1f} %"
+    if task.model.tokens and isfinite(loss):
+        text += f", perplexity {exp(loss):.2f}"
+    if worker.saturated is not None:
+        text += f", saturated {100 * worker.saturated[1] / worker.saturated[2]:.2g} %"
+    worker.progress.tell(text, step, total)
 
 
 def _explain_beyond(task: TrainTask, step: int, folder: StateFolder | None) -> str:

@@ -1,16 +1,39 @@
-"""Losses of a training: their gradient by the scores, and what is shown of them."""
+"""Losses of a training, their gradient by the scores, and what is shown of them.
 
+They are computed on shares, or by who holds the text. Then both ends of a language model stay with
+the owners of texts: a public table of embeddings and a public head, which are known to everyone and
+do not learn. An owner looks its own ids up, so that no comparison with the vocabulary is computed
+on shares; the last hidden states of its own rows are opened to it, and nobody else, and it computes
+loss and gradient with the head and its labels, which nobody else ever has, not even in shares. What
+it learns is what its own rows have become under the weights, in every step: the ledger says so.
+"""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import reduce
 from typing import TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
+from tacit.errors import ConfigError
+from tacit.mpc.ops import ProtocolOps
+from tacit.training.ops import StepOps
 from tacit.training.task import TrainTask
-from tacit.training.verbs import StepOps
 
 V = TypeVar("V")
+Answer = Callable[[tuple[Tensor, ...]], Tensor]
 
 LARGEST_SCORE = 64.0
-"""Where scores saturate when a loss is shown."""
+"""Where scores saturate when a loss is shown. Losses are added up over many rows, and what could be
+huge would leave no room for digits."""
+LARGEST_LOSS = 64.0
+"""Where the loss of a token saturates when its owner shows it."""
+WHAT = "last hidden states of rows of its own"
+WHY = "the loss is computed by who holds the text"
 
 
 def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
@@ -22,7 +45,11 @@ def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
         scores = ops.project(scores, task.head.T)
     with ops.family("softmax"):
         flat = [ops.reshape(one, (-1, task.label_width)) for one in (scores, y)]
-        return _measure(ops, task, ops.normalise_scale(flat[0]), flat[1])
+        given, wanted = ops.normalise_scale(flat[0]), flat[1]
+        tame = ops.cap(given, bound=LARGEST_SCORE)
+        lose = ops.binary_cross_entropy if task.loss == "logistic" else ops.cross_entropy
+        loss = ops.reshape(lose(tame, wanted), (1,))
+        return loss, _count_right(ops, task, given, wanted)
 
 
 def count_right(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
@@ -30,13 +57,6 @@ def count_right(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
     with ops.family("softmax"):
         flat = [ops.reshape(one, (-1, task.label_width)) for one in (scores, y)]
         return _count_right(ops, task, ops.normalise_scale(flat[0]), flat[1])
-
-
-def _measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
-    # Losses are added up over many rows, and what could be huge would leave no room for digits.
-    tame = ops.cap(scores, bound=LARGEST_SCORE)
-    lose = ops.binary_cross_entropy if task.loss == "logistic" else ops.cross_entropy
-    return ops.reshape(lose(tame, y), (1,)), _count_right(ops, task, scores, y)
 
 
 def _count_right(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
@@ -70,3 +90,129 @@ def error_of(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
         factor = ops.sum(ops.weigh(y, torch.tensor(task.class_weights)), dim=-1)
         factor = ops.reshape(factor, (*ops.shape(factor), 1))
     return ops.mul(ops.normalise_scale(error), ops.normalise_scale(factor))
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """A module without its ends, and what they were: (vocabulary, width) each, or None."""
+
+    module: nn.Module
+    table: Tensor | None
+    head: Tensor | None
+
+
+def cut_ends(module: nn.Module, *, table: str | None = None, head: str | None = None) -> Ends:
+    """Return a copy of a module without the named ends.
+
+    Args:
+        module: what is trained.
+        table: the name of its `nn.Embedding`, which is to be the first thing that ids meet.
+        head: the name of its last layer, an `nn.Linear` without bias.
+
+    Raises:
+        ConfigError: there is no such layer, or it is of another kind.
+    """
+    cut = deepcopy(module)
+    embedding = _taken(cut, table, nn.Embedding, "an nn.Embedding")
+    last = _taken(cut, head, nn.Linear, "an nn.Linear")
+    if isinstance(last, nn.Linear) and last.bias is not None:
+        raise ConfigError(f"model.head: {head!r} has a bias; wanted an nn.Linear without one")
+    ends = [None if one is None else one.weight for one in (embedding, last)]
+    for name, weight in cut.named_parameters():
+        if weight.requires_grad and any(weight is one for one in ends):
+            raise ConfigError(f"{name!r} is also an end of the model, which does not learn")
+    found = [None if one is None else one.detach().cpu().double() for one in ends]
+    return Ends(cut, found[0], found[1])
+
+
+def _taken(
+    module: nn.Module, name: str | None, kind: type[nn.Module], wanted: str
+) -> nn.Embedding | nn.Linear | None:
+    """Put nothing into the place of a layer, and return the layer."""
+    if name is None:
+        return None
+    try:
+        layer = module.get_submodule(name)
+    except AttributeError:
+        layer = None
+    if not name or not isinstance(layer, kind):
+        known = ", ".join(at for at, one in module.named_modules() if isinstance(one, kind))
+        raise ConfigError(f"no layer {name!r} that is {wanted}; there are {known or 'none'}")
+    module.set_submodule(name, nn.Identity())
+    return layer  # type: ignore[return-value]  # of the kind that was asked for
+
+
+def gradient_name(owner: str) -> str:
+    """Return the name of the gradient that an owner shares."""
+    return f"gradient of {owner}"
+
+
+def ask_owners(ops: ProtocolOps[V], task: TrainTask, hidden: V) -> V:
+    """Open hidden states to the owners of their rows, and take their gradients in."""
+    assert task.head is not None  # noqa: S101 - of a task with a head
+    # A probability more here and one less there, times a row of the head each.
+    bound = 2.0 * float(task.head.abs().max()) + 2.0**-task.frac_bits
+    parts = [
+        ops.input(
+            gradient_name(owner), owner=owner, shape=(count, *ops.shape(hidden)[1:]), bound=bound
+        )
+        for owner, count in _shown_to_owners(ops, task, hidden, task.portions)
+    ]
+    return reduce(lambda one, other: ops.concatenate([one, other], dim=0), parts)
+
+
+def ask_for_measures(ops: ProtocolOps[V], task: TrainTask, hidden: V) -> tuple[V, V]:
+    """Let every owner measure its own held-out rows; give the mean loss and the right answers."""
+    losses: list[V] = []
+    rights: list[V] = []
+    for owner, _ in _shown_to_owners(ops, task, hidden, task.counts(task.test_indices())):
+        for found, what, bound in (
+            (losses, "loss", LARGEST_LOSS),
+            (rights, "right answers", float(task.answers)),
+        ):
+            found.append(ops.input(f"{what} of {owner}", owner=owner, shape=(1,), bound=bound))
+    return reduce(ops.add, losses), reduce(ops.add, rights)
+
+
+def _shown_to_owners(
+    ops: ProtocolOps[V], task: TrainTask, hidden: V, counts: tuple[int, ...]
+) -> Iterator[tuple[str, int]]:
+    """Open hidden states to the owners of their rows, one after the other; yield who saw how many.
+
+    Rows of a batch lie owner by owner.
+    """
+    hidden, at = ops.normalise_scale(hidden), 0
+    for holding, count in zip(task.holdings, counts, strict=True):
+        if count:
+            mine = ops.take(hidden, range(at, at + count), dim=0)
+            ops.open(mine, to=(holding.owner,), what=WHAT, why=WHY)
+            yield holding.owner, count
+            at += count
+
+
+def answers_of(
+    task: TrainTask, me: str, labels: Tensor | None, rows: np.ndarray
+) -> dict[str, Answer]:
+    """Return what I answer in a run over these rows: gradients, and measures."""
+    own = task.rows_of(me)
+    if task.head is None or labels is None or not own:
+        return {}
+    head, answers = task.head.double(), task.answers
+    here = rows[(rows >= own.start) & (rows < own.stop)] - own.start
+    mine = labels[torch.from_numpy(here)].double()
+
+    def gradient(opened: tuple[Tensor, ...]) -> Tensor:
+        scores = opened[-1] @ head.T
+        found: Tensor = (torch.softmax(scores, dim=-1) - mine) @ head
+        return found
+
+    def loss(opened: tuple[Tensor, ...]) -> Tensor:
+        scores = functional.log_softmax(opened[-1] @ head.T, dim=-1)
+        each = -(scores * mine).sum(dim=-1)
+        return each.clamp(max=LARGEST_LOSS).sum().reshape(1) / answers
+
+    def right(opened: tuple[Tensor, ...]) -> Tensor:
+        is_right = (opened[-1] @ head.T).argmax(dim=-1) == mine.argmax(dim=-1)
+        return is_right.double().sum().reshape(1)
+
+    return {gradient_name(me): gradient, f"loss of {me}": loss, f"right answers of {me}": right}

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 from tacit.errors import ConfigError
 from tacit.mpc.ops import ProtocolOps
-from tacit.training.verbs import StepOps, scale_unnormalised
+from tacit.training.ops import StepOps, scale_unnormalised
 
 V = TypeVar("V")
 State = dict[str, V]

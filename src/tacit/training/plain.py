@@ -9,14 +9,13 @@ from torch import Tensor
 from tacit.ring import Prg
 from tacit.training.clipping import shorten_rows, square_norms
 from tacit.training.losses import measure
-from tacit.training.makers import draw_whole
+from tacit.training.noise import draw_rows, draw_whole
+from tacit.training.ops import PlainStepOps
 from tacit.training.private import plan_noise, private_step
 from tacit.training.programs import initial_state, train_step
-from tacit.training.sampling import draw_rows
 from tacit.training.schedule import actions
 from tacit.training.start import start_in_clear
 from tacit.training.task import TrainTask
-from tacit.training.verbs import PlainStepOps
 
 Weights = dict[str, Tensor]
 

@@ -1,20 +1,51 @@
 """Differential privacy of a training on shares: what is asked for, the noise, what is claimed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod, sqrt
 from typing import Literal
 
+from tacit.dp import (
+    ADD_REMOVE_RECORD,
+    DiscreteGaussian,
+    Ledger,
+    Poisson,
+    Repeated,
+    Second,
+    Target,
+    Unaccountable,
+    confirm,
+    delta_among,
+    epsilon,
+    least_noise,
+    ledger_to_record,
+)
 from tacit.errors import ConfigError
 from tacit.result import Claim
-from tacit.training.makers import NoisePlan
+from tacit.training.clipping import sensitivity
+from tacit.training.noise import DISTANCE, NoisePlan, largest_multiplier, share_noise
 
 Looks = Literal["none", "noisy", "public"]
 Start = Literal["public", "average", "best"]
 Noise = Literal["parts", "joint"]
 Sampling = Literal["none", "hidden"]
 SMALLEST_CLIP, LARGEST_CLIP = 2.0**-6, 2.0
+"""The smallest, squared, is sixteen units of 2^-16: what is rounded up stays small beside it. Rows
+have norm 1 at most, so that a larger clip would mostly add noise."""
 PRIVATE_BITS = 16
 """The proof of `rsqrt_below` wants so many fraction bits."""
+FOLLOWS = "every party follows the protocol, and no two of them put together what they know"
+JOINT = (
+    "every party follows the protocol, and no two of the three that compute and deal put together "
+    "what they know; owners beside them may"
+)
+SUBJECT = "each record's data, towards every single party and whoever gets the weights"
+OUTSIDE = (
+    "each record's data, towards whoever gets the weights and every single party but {} and {}, "
+    "who draw the rows of every step"
+)
+INSIDE = "each record's data, towards {} and towards {}, who draw the rows of every step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +157,6 @@ class PrivacyPlan:
     steps: NoisePlan
     looks: NoisePlan | None
     choice: NoisePlan | None
-    # As `tacit.dp.ledger_to_record` writes it: accountants are heavy, and not loaded here.
     events: Sequence[Mapping[str, object]]
     claim: Claim
     second: float | None
@@ -184,3 +214,134 @@ class Measures:
     protocol: str
     rate: float = 1.0
     overflow: float = 0.0
+
+
+def event_of(noise: NoisePlan, *, overflow: float = 0.0) -> DiscreteGaussian:
+    """Return what happens to a record when a sum is shown with such noise.
+
+    ``overflow`` is how likely something else happens, beyond what the noise itself is off by.
+    """
+    count = prod(noise.shape)
+    sigma2, parts = noise.each, len(noise.makers) - 1
+    if noise.step:  # as one draw: the distance says how far it is from that
+        sigma2, parts = min(noise.unknown_to(one) for one in noise.makers), 1
+    return DiscreteGaussian(
+        sigma2=sigma2,
+        l2_sensitivity=noise.l2_sensitivity * 2**noise.frac_bits,
+        dimension=count,
+        parts=parts,
+        relation=ADD_REMOVE_RECORD,
+        distance=overflow + (count * DISTANCE if noise.step else 0.0),
+    )
+
+
+@lru_cache(maxsize=8)  # parties that are threads of one process would all search for the same
+def plan_privacy(privacy: Privacy, facts: Measures) -> PrivacyPlan:
+    """Find the least noise that meets a budget, from public facts alone, and what it does.
+
+    Raises:
+        ConfigError: there is none, or δ says nothing about so many rows.
+    """
+    warning = delta_among(privacy.delta, facts.rows, "record")
+    stated = sensitivity(
+        clip=privacy.clip,
+        roundings=facts.roundings,
+        weights=facts.weights,
+        frac_bits=facts.frac_bits,
+    )
+
+    def noise(multiplier: float, reach: float = stated, count: int = facts.weights) -> NoisePlan:
+        """Cut noise into parts of all makers, or let the two that compute sample it together."""
+        is_joint = privacy.noise == "joint"
+        return share_noise(
+            facts.computing if is_joint else facts.makers,
+            multiplier=multiplier,
+            l2_sensitivity=reach,
+            frac_bits=facts.frac_bits,
+            shape=(count,),
+            is_joint=is_joint,
+        )
+
+    looks = choice = None
+    if privacy.looks == "noisy" and facts.looks:
+        # A record more or less moves right answers by its own: one, or one per token.
+        looks = noise(privacy.look_noise, float(facts.answers), 1)
+    if privacy.start == "best":
+        # It moves those of every candidate at once: of all owners' models and their average.
+        among = facts.owners + 1
+        choice = noise(privacy.look_noise, facts.answers * sqrt(among), among)
+
+    def events(multiplier: float, *, is_hidden: bool = True) -> dict[str, Repeated]:
+        return _events(privacy, facts, noise(multiplier), looks, choice, is_hidden=is_hidden)
+
+    most = largest_multiplier(facts.makers, l2_sensitivity=stated, frac_bits=facts.frac_bits)
+    target = Target(epsilon=privacy.epsilon, delta=privacy.delta)
+    found = least_noise(lambda one: events(one).values(), target, low=0.05, high=most)
+    ledger, claim, second = _claim(events(found), privacy, facts, warning)
+    inner = None
+    if facts.rate < 1:
+        # The two that draw the rows gain nothing from their being drawn: a claim of their own.
+        claim = replace(claim, subject=OUTSIDE.format(*facts.computing))
+        _, known, _ = _claim(events(found, is_hidden=False), privacy, facts, warning)
+        inner = replace(known, subject=INSIDE.format(*facts.computing))
+    return PrivacyPlan(
+        steps=noise(found),
+        looks=looks,
+        choice=choice,
+        events=ledger_to_record(ledger),
+        claim=claim,
+        second=None if second is None else second.epsilon,
+        inner=inner,
+    )
+
+
+def _events(
+    privacy: Privacy,
+    facts: Measures,
+    steps: NoisePlan,
+    looks: NoisePlan | None,
+    choice: NoisePlan | None,
+    *,
+    is_hidden: bool,
+) -> dict[str, Repeated]:
+    """List what is done to a record, by what the ledger calls it."""
+    step = event_of(steps, overflow=facts.overflow)
+    drawn: DiscreteGaussian | Poisson = step
+    if facts.rate < 1:
+        drawn = Poisson(event=step, rate=facts.rate, is_hidden=is_hidden)
+    found = {"steps": Repeated(event=drawn, count=facts.steps)}
+    if privacy.start_steps:
+        # Alone an owner draws all of the noise; its records are in no other's model.
+        alone = replace(step, sigma2=steps.alone, parts=1, distance=0.0)
+        found["steps that owners take alone"] = Repeated(event=alone, count=privacy.start_steps)
+    if choice is not None:
+        found["choice between starts"] = Repeated(event=event_of(choice), count=1)
+    if looks is not None:
+        found["looks at held-out rows"] = Repeated(event=event_of(looks), count=facts.looks)
+    return found
+
+
+def _claim(
+    events: Mapping[str, Repeated], privacy: Privacy, facts: Measures, warning: str | None
+) -> tuple[Ledger, Claim, Second | None]:
+    """Say what holds; under protocols that show permuted values, nothing does."""
+    ledger = Ledger()
+    for note, event in events.items():
+        ledger.record(event, note=note)
+    if facts.protocol != "sealed":
+        reason = (
+            f"under {facts.protocol} a party sees values of rows in random order, without noise"
+        )
+        ledger.record(Unaccountable(reason=reason, relation=ADD_REMOVE_RECORD))
+    claim = epsilon(ledger, delta=privacy.delta, subject=SUBJECT)
+    public = "nothing is promised about rows that are kept for measuring: they are public here"
+    assumptions = (
+        JOINT if privacy.noise == "joint" else FOLLOWS,
+        "this is one training: another one on the same rows spends an ε of its own",
+        *claim.assumptions,
+        "the number of rows of every owner is public: a record that is removed leaves a row that "
+        "adds nothing",
+        *((public,) if privacy.looks == "public" else ()),
+        *((warning,) if warning else ()),
+    )
+    return ledger, replace(claim, assumptions=assumptions), confirm(ledger, claim)

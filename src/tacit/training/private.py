@@ -12,13 +12,12 @@ from tacit.mpc import find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps
 from tacit.nn.records import RecordOps, Use
 from tacit.nn.tape import Node, pull_back
-from tacit.training.accounting import plan_privacy
 from tacit.training.clipping import clip_factors, scale_records, source, square_norm
 from tacit.training.losses import error_of
-from tacit.training.privacy import Measures, PrivacyPlan
-from tacit.training.sampling import KEPT, OVERFLOW, rate_of
+from tacit.training.noise import KEPT, OVERFLOW, rate_of
+from tacit.training.ops import PlainStepOps, StepOps
+from tacit.training.privacy import Measures, PrivacyPlan, plan_privacy
 from tacit.training.task import TrainTask
-from tacit.training.verbs import PlainStepOps, StepOps
 
 V = TypeVar("V")
 Values = dict[str, V]
@@ -59,15 +58,8 @@ def private_step(
         part = ops.take(noise, range(at, at + prod(shape)), dim=0)
         gradients[use.weight] = ops.add(total, ops.reshape(part, shape))
         at += prod(shape)
-    changed, kept = task.optimiser.step(
-        ops,
-        weights,
-        gradients,
-        state,
-        rate=rate,
-        batch=task.batch * prod(task.model.tokens),
-        scales=task.model.scales(),
-    )
+    # Over the batch that is expected, also where rows are sampled: how many came is not to be told.
+    changed, kept = task.descend(ops, weights, gradients, state, rate=rate, rows=task.batch)
     bound = task.weight_bound
     return {name: ops.cap(value, bound=bound) for name, value in changed.items()}, kept
 

@@ -3,7 +3,7 @@
 Each is a function of ops. Values stay shared between runs; a run takes its shares up by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import pairwise
@@ -16,15 +16,12 @@ from torch import Tensor
 from tacit.mpc.ops import ProtocolOps
 from tacit.nn.gradient import GradientOps
 from tacit.nn.tape import pull_back
-from tacit.training.holder import ask_for_measures, ask_owners
-from tacit.training.joint import sample_coarse
-from tacit.training.losses import count_right, error_of, measure
-from tacit.training.makers import NoisePlan
+from tacit.training.losses import ask_for_measures, ask_owners, count_right, error_of, measure
+from tacit.training.noise import NoisePlan, sum_noise
+from tacit.training.ops import Counting, StepOps
 from tacit.training.privacy import PrivacyPlan
 from tacit.training.private import NORMS, private_step
-from tacit.training.saturation import Counting
 from tacit.training.task import TrainTask
-from tacit.training.verbs import StepOps
 
 V = TypeVar("V")
 Values = dict[str, V]
@@ -34,7 +31,8 @@ SATURATED = "number of values of held-out rows that saturate"
 NEAR = 0.75
 """The part of half its bound from which on a weight is spoken of; at half, a training stops."""
 LOOK_ELEMENTS = 1 << 23
-"""A look is taken at so many rows at a time that no layer makes more numbers of them."""
+"""A look is taken at so many rows at a time that no layer makes more numbers of them: a comparison
+takes a hundred bytes per number, in memory and in a message."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +85,9 @@ class Programs:
         state = self._state(ops)
         x, y = self._batch(ops, task.step_rows)
         if task.head is not None:
-            changed, kept = _step_of_owners(ops, task, weights, state, x, rate=rate)
+            gradients = _gradients(ops, task, weights, x, partial(ask_owners, ops, task))
+            rows = ops.shape(x)[0]
+            changed, kept = task.descend(ops, weights, gradients, state, rate=rate, rows=rows)
         elif self.privacy is None:
             changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
         else:
@@ -134,7 +134,8 @@ class Programs:
             most = max(1, LOOK_ELEMENTS // task.model.widest)
             rows = range(min(task.batch, task.test_rows, most))
             part = [ops.take(one, rows, dim=0) for one in (x, y)]
-            _gradients(counting.steps(), task, weights, part[0], part[1], 1.0)
+            steps = counting.steps()
+            _gradients(steps, task, weights, part[0], partial(_error, steps, task, part[1], 1.0))
         return counting
 
     def _shown(
@@ -185,10 +186,7 @@ class Programs:
         return (ops.open(joined, to=task.score_to, what=what, why=DECLARED),)
 
     def _parts(self, ops: ProtocolOps[V], value: V) -> list[V]:
-        """Cut rows kept for measuring into stretches that a wide layer leaves room for.
-
-        Comparisons of a wide layer take a hundred bytes per number, in memory and in a message.
-        """
+        """Cut rows kept for measuring into stretches that a wide layer leaves room for."""
         stretches = _stretches(self.task.test_rows, max(1, LOOK_ELEMENTS // self.task.model.widest))
         if len(stretches) == 1:
             return [value]
@@ -278,72 +276,41 @@ def train_step(
     rate: float,
 ) -> tuple[Values[V], Values[V]]:
     """Compute the weights and the optimiser's memory after one batch, over any interpreter."""
-    batch = ops.shape(x)[0] * prod(task.model.tokens)
-    lead = _lead(task, rate, batch)
+    rows, lead = ops.shape(x)[0], 1.0
+    if task.cap is None:  # a cap is meant for the error itself
+        count = sum(value.numel() for value in task.model.initial.values())
+        batch = rows * prod(task.model.tokens)
+        lead = task.optimiser.lead(rate=rate, batch=batch, weights=count)
     gradients: Values[V] = {}
-    for rows in _stretches(ops.shape(x)[0], -(-ops.shape(x)[0] // task.accumulate)):
-        part = [one if task.accumulate == 1 else ops.take(one, rows, dim=0) for one in (x, y)]
-        found = _gradients(ops, task, weights, part[0], part[1], lead)
+    for some in _stretches(rows, -(-rows // task.accumulate)):
+        part = [one if task.accumulate == 1 else ops.take(one, some, dim=0) for one in (x, y)]
+        found = _gradients(ops, task, weights, part[0], partial(_error, ops, task, part[1], lead))
         gradients = {
             name: ops.add(gradients[name], value) if name in gradients else value
             for name, value in found.items()
         }
-    return task.optimiser.step(
-        ops,
-        weights,
-        gradients,
-        state,
-        rate=rate,
-        batch=batch,
-        lead=lead,
-        scales=task.model.scales(),
-    )
-
-
-def _step_of_owners(
-    ops: ProtocolOps[V],
-    task: TrainTask,
-    weights: Mapping[str, V],
-    state: Mapping[str, V],
-    x: V,
-    *,
-    rate: float,
-) -> tuple[Values[V], Values[V]]:
-    """Take a step whose loss is computed by the owners of the rows."""
-    tape = GradientOps(ops, cap=task.cap)
-    leaves = {name: tape.leaf(value) for name, value in weights.items()}
-    hidden = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
-    error = ask_owners(ops, task, hidden.value)
-    found = pull_back(ops, hidden, error, list(leaves.values()))
-    gradients = dict(zip(leaves, found, strict=True))
-    batch = ops.shape(x)[0] * prod(task.model.tokens)
-    scales = task.model.scales()
-    return task.optimiser.step(
-        ops, weights, gradients, state, rate=rate, batch=batch, scales=scales
-    )
+    return task.descend(ops, weights, gradients, state, rate=rate, rows=rows, lead=lead)
 
 
 def _gradients(
-    ops: StepOps[V], task: TrainTask, weights: Mapping[str, V], x: V, y: V, lead: float
+    ops: StepOps[V],
+    task: TrainTask,
+    weights: Mapping[str, V],
+    x: V,
+    error_at: Callable[[V], V],
 ) -> Values[V]:
-    """Go forth and back: the gradients of the summed loss, times ``lead``."""
+    """Go forth and back: the gradients of the summed loss, from its gradient at the end."""
     tape = GradientOps(ops, cap=task.cap)
     leaves = {name: tape.leaf(value) for name, value in weights.items()}
     scores = task.model(tape, leaves, tape.leaf(x))  # type: ignore[arg-type]
-    with ops.family("softmax"):
-        error = error_of(ops, task, scores.value, y)
-    if lead != 1.0:
-        error = ops.normalise_scale(ops.scale(error, lead))
-    found = pull_back(ops, scores, error, list(leaves.values()))
+    found = pull_back(ops, scores, error_at(scores.value), list(leaves.values()))
     return dict(zip(leaves, found, strict=True))
 
 
-def _lead(task: TrainTask, rate: float, batch: int) -> float:
-    """Return what the error is multiplied by ahead of the weights; a cap means the error itself."""
-    if task.cap is not None:
-        return 1.0
-    count = sum(value.numel() for value in task.model.initial.values())
-    return task.optimiser.lead(rate=rate, batch=batch, weights=count)
+def _error(ops: StepOps[V], task: TrainTask, y: V, lead: float, scores: V) -> V:
+    with ops.family("softmax"):
+        error = error_of(ops, task, scores, y)
+    return error if lead == 1.0 else ops.normalise_scale(ops.scale(error, lead))
 
 
 def _stretches(count: int, most: int) -> list[range]:
@@ -351,22 +318,6 @@ def _stretches(count: int, most: int) -> list[range]:
     pieces = -(-count // most)
     edges = [count * piece // pieces for piece in range(pieces + 1)]
     return [range(first, end) for first, end in pairwise(edges)]
-
-
-def sum_noise(ops: ProtocolOps[V], plan: NoisePlan) -> V:
-    """Bring in everyone's part of the noise, sample what is sampled jointly, and add all up."""
-    parts = [
-        ops.input(noise_name(maker), owner=maker, shape=plan.shape, bound=plan.bound)
-        for maker in plan.makers
-    ]
-    if plan.step:
-        parts.append(sample_coarse(ops, plan.makers, plan.shape, step=plan.step))
-    return reduce(ops.add, parts)
-
-
-def noise_name(maker: str) -> str:
-    """Return the name of a maker's part of the noise of a run."""
-    return f"noise of {maker}"
 
 
 def _joined(ops: ProtocolOps[V], parts: list[V], dim: int) -> V:

@@ -10,7 +10,7 @@ from tacit import __version__
 from tacit.errors import DisagreementError, InputError
 from tacit.party import Fact, Session
 from tacit.training.checkpoint import KEEP, StateFolder
-from tacit.training.schedule import Plans, actions
+from tacit.training.schedule import TrainingPlans, actions
 from tacit.training.task import TrainTask
 
 BEGUN = Fact(
@@ -27,7 +27,7 @@ def resume(
     folder: StateFolder | None,
     *,
     is_fresh: bool,
-    plans: Plans,
+    plans: TrainingPlans,
     mine: Mapping[str, Tensor],
 ) -> tuple[int, bool]:
     """Find the last step of which both computing parties have shares that belong together.
@@ -119,7 +119,7 @@ def _pairs(numbers: tuple[int, ...]) -> set[tuple[int, int]]:
     return {pair for pair in zip(numbers[::2], numbers[1::2], strict=True) if pair[0] > 0}
 
 
-def hash_work(task: TrainTask, plans: Plans, mine: Mapping[str, Tensor]) -> str:
+def hash_work(task: TrainTask, plans: TrainingPlans, mine: Mapping[str, Tensor]) -> str:
     """Hash all that decides what is trained: shares of one training are of no use to another."""
     content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
     if task.head is not None:
@@ -135,7 +135,7 @@ def hash_work(task: TrainTask, plans: Plans, mine: Mapping[str, Tensor]) -> str:
 
 
 def _has_begun(
-    task: TrainTask, folder: StateFolder, plans: Plans, mine: Mapping[str, Tensor]
+    task: TrainTask, folder: StateFolder, plans: TrainingPlans, mine: Mapping[str, Tensor]
 ) -> bool:
     """Tell whether this very training was begun here, if perhaps with a smaller bound.
 
@@ -153,4 +153,4 @@ def _has_begun(
     if bound == task.weight_bound:
         return folder.is_begun(hash_work(task, plans, mine))
     before = replace(task, weight_bound=bound)
-    return folder.is_begun(hash_work(before, Plans(before), mine))
+    return folder.is_begun(hash_work(before, TrainingPlans(before), mine))

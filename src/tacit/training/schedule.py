@@ -9,7 +9,6 @@ import numpy as np
 
 from tacit.mpc import OpeningCache, Plan, find_protocol, make_plan
 from tacit.mpc.share import Spec
-from tacit.training.makers import NoisePlan
 from tacit.training.private import plan_noise
 from tacit.training.programs import Programs
 from tacit.training.start import enter_starts
@@ -38,7 +37,7 @@ def actions(task: TrainTask) -> Iterator[Action]:
 
 
 @dataclass(eq=False)
-class Plans:
+class TrainingPlans:
     """The plans of a task, made when first asked for, and how often each was run.
 
     ``cache`` is that of a session in which they are run. A private training opens its rows under
@@ -56,7 +55,7 @@ class Plans:
         self._unheard: set[int] = set()
 
     @classmethod
-    def made(cls, task: TrainTask) -> "Plans":
+    def made(cls, task: TrainTask) -> "TrainingPlans":
         """Make all plans that will be run; RangeError if numbers do not fit."""
         plans = cls(task)
         plans.digest()
@@ -64,19 +63,25 @@ class Plans:
 
     def get(self, name: str, *, rate: float = 0.0, counted: bool = True) -> Plan:
         """Return a plan; ``rate`` is that of a step."""
-        key = name, rate, name == "step" and self._has_rows()
+        task, was_opened = self.task, False
+        if name == "step" and self.privacy is not None and not task.is_sampled:
+            # A private step takes all rows: after the first they are known under their masks.
+            shape = (task.batch, *task.model.inputs)
+            spec = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.feature_bound)
+            was_opened = self.cache.find("x", spec, None) is not None
+        key = name, rate, was_opened
         if key not in self._made:
             program = partial(self.programs.step, rate=rate)
             if name == "start":
-                program = partial(enter_starts, task=self.task, choice=self._choice)
+                choice = None if self.privacy is None else self.privacy.choice
+                program = partial(enter_starts, task=task, choice=choice)
             elif name != "step":
                 program = getattr(self.programs, name)
-            protocol = find_protocol(self.task.protocol)
-            roles, frac_bits = self.task.roles, self.task.frac_bits
+            protocol = find_protocol(task.protocol)
             self._made[key] = make_plan(
-                program, protocol, roles, frac_bits=frac_bits, cache=self.cache
+                program, protocol, task.roles, frac_bits=task.frac_bits, cache=self.cache
             )
-            if key[2]:
+            if was_opened:
                 self._unheard.add(id(self._made[key]))
         plan = self._made[key]
         if counted:
@@ -88,28 +93,20 @@ class Plans:
 
     def digest(self) -> bytes:
         """Return a hash of every plan that will be run, but for what was opened before."""
-        steps = range(1, self.task.epochs * self.task.steps_per_epoch + 1)
-        rates = dict.fromkeys(self.task.rate_at(step) for step in steps)
-        plans = [self.get("share", counted=False)]
-        if self.has_starts:
-            plans.append(self.get("start", counted=False))
-        if self.task.looks:
-            plans.append(self.get("watch", counted=False))
+        task = self.task
+        steps = range(1, task.epochs * task.steps_per_epoch + 1)
+        rates = dict.fromkeys(task.rate_at(step) for step in steps)
+        before = {"share": True, "start": self.has_starts, "watch": bool(task.looks)}
+        after = {"score": bool(task.score_to), "give": bool(task.give_to)}
+        plans = [self.get(name, counted=False) for name, is_run in before.items() if is_run]
         plans += [self.get("step", rate=rate, counted=False) for rate in rates]
-        if self.task.score_to:
-            plans.append(self.get("score", counted=False))
-        if self.task.give_to:
-            plans.append(self.get("give", counted=False))
+        plans += [self.get(name, counted=False) for name, is_run in after.items() if is_run]
         return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
 
     @property
     def has_starts(self) -> bool:
         """Tell whether owners train alone before."""
         return self.task.privacy is not None and self.task.privacy.start != "public"
-
-    @property
-    def _choice(self) -> NoisePlan | None:
-        return None if self.privacy is None else self.privacy.choice
 
     def was_agreed(self, plan: Plan) -> bool:
         """Tell whether everyone has compared a plan, which all do when it is first run.
@@ -121,11 +118,29 @@ class Plans:
         self._unheard.remove(id(plan))
         return False
 
-    def _has_rows(self) -> bool:
-        """Tell whether the rows to train on were opened under their masks before."""
-        if self.privacy is None or self.task.is_sampled:
-            return False
-        task = self.task
-        shape = (task.batch, *task.model.inputs)
-        spec = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.feature_bound)
-        return self.cache.find("x", spec, None) is not None
+
+def plan_training(task: TrainTask) -> TrainingPlans:
+    """Return the plans of a task as it will be trained, with how often each is run in a row.
+
+    ``runs`` is the same list as `Trained.runs` of a training that was not interrupted.
+
+    Raises:
+        RangeError: numbers do not fit.
+    """
+    plans = task.planned(TrainingPlans.made)
+    task = plans.task
+    plans.get("share")
+    if plans.has_starts:
+        plans.get("start")
+    for action in actions(task):
+        if action.is_look:
+            if task.looks:
+                plans.get("watch")
+        else:
+            plan = plans.get("step", rate=task.rate_at(action.step))
+            plans.cache.keep(0, plan.kept_openings, {}, {})
+    if task.score_to:
+        plans.get("score")
+    if task.give_to:
+        plans.get("give")
+    return plans

@@ -4,7 +4,6 @@ Nobody sees another's model. They are averaged, or the best of them and their av
 counts of right answers with noise, on shares: not even which one it was is opened.
 """
 
-from collections.abc import Mapping
 from math import prod
 from typing import TypeVar
 
@@ -13,29 +12,17 @@ import torch
 from torch import Tensor
 
 from tacit.mpc.ops import ProtocolOps
-from tacit.ring import Prg, discrete_gaussian
+from tacit.ring import Prg
 from tacit.training.clipping import square_norms
 from tacit.training.losses import count_right
-from tacit.training.makers import NoisePlan, draw_whole
+from tacit.training.noise import NoisePlan, draw_alone, draw_whole, sum_noise
+from tacit.training.ops import LatticeStepOps, PlainStepOps, StepOps
 from tacit.training.privacy import PrivacyPlan
 from tacit.training.private import private_step
-from tacit.training.programs import initial_state, sum_noise
+from tacit.training.programs import initial_state
 from tacit.training.task import TrainTask
-from tacit.training.verbs import PlainStepOps, StepOps
 
 V = TypeVar("V")
-
-
-class _Lattice(PlainStepOps):
-    """Computes in the clear, on the lattice of the noise: what noise is added to lies on it."""
-
-    def __init__(self, dials: Mapping[str, float], frac_bits: int) -> None:
-        super().__init__(dials)
-        self._units = 2.0**frac_bits
-
-    def normalise_scale(self, value: Tensor) -> Tensor:
-        """Drop the digits below the last one."""
-        return torch.trunc(value * self._units) / self._units
 
 
 def train_alone(
@@ -55,30 +42,26 @@ def train_alone(
         prg: of the noise.
     """
     assert task.privacy is not None  # noqa: S101 - of a private task
-    chosen = torch.from_numpy(_own_rows(task, owner))
+    own = task.rows_of(owner)
+    kept = np.setdiff1d(np.arange(own.start, own.stop), task.test_indices())
+    chosen = torch.from_numpy(kept - own.start)
     x, y = rows[chosen], labels[chosen]
     norms = square_norms(x, frac_bits=task.frac_bits)
     weights = {name: value.double() for name, value in task.model.initial.items()}
     state = {name: value.double() for name, value in initial_state(task).items()}
     for step in range(1, task.privacy.start_steps + 1):
         weights, state = private_step(
-            _Lattice(task.optimiser.dials(step), task.frac_bits),
+            LatticeStepOps(task.optimiser.dials(step), task.frac_bits),
             task,
             weights,
             state,
             x,
             y,
             norms=norms,
-            noise=words_alone(noise, prg.fork(f"alone {step}")),
+            noise=draw_alone(noise, prg.fork(f"alone {step}")),
             rate=task.rate_at(step),
         )
     return torch.cat([value.flatten() for value in weights.values()])
-
-
-def words_alone(noise: NoisePlan, prg: Prg) -> Tensor:
-    """Draw the whole noise of a step, as one who faces nobody else's must."""
-    words = discrete_gaussian(prg, noise.shape, sigma2=noise.alone)
-    return words.double() * 2.0**-noise.frac_bits
 
 
 def start_name(owner: str) -> str:
@@ -101,11 +84,17 @@ def enter_starts(ops: ProtocolOps[V], task: TrainTask, choice: NoisePlan | None)
     if choice is not None:
         candidates = [mean, *found]
         noise = sum_noise(ops, choice)
-        rights = [_right(ops, task, one) for one in candidates]
+        rights = []
+        for one in candidates:
+            shape = (task.train_rows, *task.model.inputs)
+            x = ops.resume("x", shape=shape, bound=task.feature_bound)
+            y = ops.resume("y", shape=(task.train_rows, *task.label_shape), bound=1.0)
+            rights.append(count_right(ops, task, task.model(ops, _cut(ops, task, one), x), y))
         scores = ops.add(ops.normalise_scale(ops.concatenate(rights, dim=0)), noise)
         best = ops.argmax_one_hot(ops.reshape(scores, (1, -1)), dim=1)
         flat = [ops.reshape(one, (1, count)) for one in candidates]
         mean = ops.reshape(ops.mix(best, ops.concatenate(flat, dim=0)), (count,))
+        # The product with zeros and a one is a sum of bounds to the plan: it is that of one model.
         mean = ops.restate(ops.normalise_scale(mean), bound=task.weight_bound)
     return _cut(ops, task, mean)
 
@@ -114,11 +103,11 @@ def start_in_clear(
     task: TrainTask, privacy: PrivacyPlan, rows: Tensor, labels: Tensor
 ) -> dict[str, Tensor]:
     """Do the same in the clear, with fresh noise: what a private start is compared with."""
-    ops, at, found = PlainStepOps(), 0, []
-    for one in task.holdings:
-        mine = slice(at, at := at + one.rows)
+    ops, found = PlainStepOps(), []
+    for owner in (one.owner for one in task.holdings):
+        own = slice(task.rows_of(owner).start, task.rows_of(owner).stop)
         found.append(
-            train_alone(task, privacy.steps, one.owner, rows[mine], labels[mine], prg=Prg.from_os())
+            train_alone(task, privacy.steps, owner, rows[own], labels[own], prg=Prg.from_os())
         )
     candidates = [torch.stack(found).mean(dim=0), *found]
     best = 0
@@ -131,13 +120,6 @@ def start_in_clear(
     return _cut(ops, task, candidates[best])
 
 
-def _right(ops: ProtocolOps[V], task: TrainTask, flat: V) -> V:
-    """Count right answers of a model on the rows to train on."""
-    x = ops.resume("x", shape=(task.train_rows, *task.model.inputs), bound=task.feature_bound)
-    y = ops.resume("y", shape=(task.train_rows, *task.label_shape), bound=1.0)
-    return count_right(ops, task, task.model(ops, _cut(ops, task, flat), x), y)
-
-
 def _cut(ops: StepOps[V], task: TrainTask, flat: V) -> dict[str, V]:
     found, at = {}, 0
     for name, value in task.model.initial.items():
@@ -145,14 +127,3 @@ def _cut(ops: StepOps[V], task: TrainTask, flat: V) -> dict[str, V]:
         found[name] = ops.reshape(part, tuple(value.shape))
         at += prod(value.shape)
     return found
-
-
-def _own_rows(task: TrainTask, owner: str) -> np.ndarray:
-    """Return which rows of an owner are to train on."""
-    first = 0
-    for holding in task.holdings:
-        if holding.owner == owner:
-            own = np.arange(first, first + holding.rows)
-            return np.setdiff1d(own, task.test_indices()) - first
-        first += holding.rows
-    return np.arange(0)

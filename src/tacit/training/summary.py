@@ -15,11 +15,11 @@ from tacit.party import Session
 from tacit.result import Claim, Curve, Metric, PartyReport, Result
 from tacit.training.loop import Trained
 from tacit.training.privacy import PrivacyPlan
-from tacit.training.saturation import describe
 from tacit.training.task import TrainTask
 
 NOISY = "accuracy, with noise"
-_LOSS, _ACCURACY = "Loss while training", "Accuracy while training"
+MANY_SATURATED = 1e-4
+"""From this share of all values on, a report says that there are many."""
 
 
 def summarise(
@@ -43,6 +43,7 @@ def summarise(
     """
     shown = trained.shown
     utility = _metrics(task, shown[-1]) if shown else ()
+    matching = claims_of_matching(counts) if counts else ()
     return Result(
         kind="train",
         name=task.name,
@@ -54,7 +55,7 @@ def summarise(
         leakage=session.ledger.entries(),
         claims=(
             *find_protocol(task.protocol).claims,
-            *claims_of_matching(counts),
+            *matching,
             *claims_beyond(task, trained.privacy),
         ),
         utility=(*utility, *_quality(session.me, task, trained, labels)),
@@ -69,45 +70,49 @@ def _notes(trained: Trained) -> tuple[str, ...]:
         f"Taken up again after step {trained.resumed_at}.": trained.resumed_at,
         f"Weights were near half of their bound after step {trained.near_at}.": trained.near_at,
     }
-    capped = () if trained.cap is None else (note_of(trained.cap, "model.cap"),)
+    found = [note for note, step in notes.items() if step]
+    if trained.cap is not None:
+        found.append(note_of(trained.cap, "model.cap"))
     if trained.saturated is not None:
-        capped = (*capped, describe(*trained.saturated, trained.cap))
-    return (*(note for note, step in notes.items() if step), *capped)
+        found.append(describe_saturation(*trained.saturated, trained.cap))
+    return tuple(found)
+
+
+def describe_saturation(step: int, count: int, of: int, cap: float | None) -> str:
+    """Say in a report how much saturated."""
+    at = "" if cap is None else f" at ±{cap:g}"
+    text = (
+        f"After step {step}, {count} of {of} hidden values and gradients of held-out rows "
+        f"saturated{at} ({100 * count / of:.2g} %)"
+    )
+    if count <= MANY_SATURATED * of:
+        return text + "."
+    change = f"above {MANY_SATURATED:g} they change what is learned"
+    return f"{text}: {change}; choose a larger model.cap."
 
 
 def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, ...]:
     _, loss, right = last
+    samples = task.answers
     if not isfinite(loss):
-        return (
-            Metric(
-                name=NOISY, value=right, unit="fraction", samples=task.answers, note=_noise_of(task)
-            ),
-        )
-    return (
-        proportion(ACCURACY, round(right * task.answers), task.answers),
-        Metric(name="loss", value=loss, unit="nats", samples=task.answers),
-        *(
-            (Metric(name="perplexity", value=exp(loss), unit="", samples=task.answers),)
-            if task.model.tokens
-            else ()
-        ),
-    )
-
-
-def _noise_of(task: TrainTask) -> str:
-    """Say how far an accuracy that was shown with noise can be off."""
-    assert task.privacy is not None  # noqa: S101 - without privacy nothing has noise
-    off = task.privacy.look_noise / task.answers
-    return f"noise with a standard deviation of {off:.2g} or a little more is in it"
+        assert task.privacy is not None  # noqa: S101 - without privacy nothing has noise
+        off = task.privacy.look_noise / samples
+        note = f"noise with a standard deviation of {off:.2g} or a little more is in it"
+        return (Metric(name=NOISY, value=right, unit="fraction", samples=samples, note=note),)
+    found = [
+        proportion(ACCURACY, round(right * samples), samples),
+        Metric(name="loss", value=loss, unit="nats", samples=samples),
+    ]
+    if task.model.tokens:
+        found.append(Metric(name="perplexity", value=exp(loss), unit="", samples=samples))
+    return tuple(found)
 
 
 def _quality(me: str, task: TrainTask, trained: Trained, own: Tensor | None) -> tuple[Metric, ...]:
     """Measure the scores that I may see, on the rows kept for measuring whose classes I know."""
     if trained.scores is None or own is None:
         return ()
-    before = [holding.owner for holding in task.holdings].index(me)
-    first = sum(one.rows for one in task.holdings[:before]) if task.split == "rows" else 0
-    rows = task.test_indices() - first
+    rows = task.test_indices() - task.rows_of(me).start
     is_mine = (rows >= 0) & (rows < len(own))
     if not is_mine.any():
         return ()
@@ -126,7 +131,10 @@ def curves_of(shown: Sequence[tuple[int, float, float]], name: str) -> tuple[Cur
     """Draw loss and accuracy against steps, as they were shown on the way."""
     if not shown:
         return ()
-    lines = ((_LOSS, "mean loss", 1), (_ACCURACY, "share of right answers", 2))
+    lines = (
+        ("Loss while training", "mean loss", 1),
+        ("Accuracy while training", "share of right answers", 2),
+    )
     return tuple(
         Curve(
             title=title,

@@ -1,6 +1,6 @@
-"""What is trained, by whom, and what may be shown."""
+"""What is trained, by whom, and what may be shown; how much data every owner has."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import cos, pi, prod
 from typing import Literal, TypeVar
@@ -8,26 +8,38 @@ from typing import Literal, TypeVar
 import numpy as np
 from torch import Tensor
 
-from tacit.data.memory import check_names
-from tacit.errors import ConfigError
+from tacit.data.memory import check_names, mark_of
+from tacit.data.rows import Rows
+from tacit.errors import ConfigError, DataError
 from tacit.mpc import Roles, find_protocol
 from tacit.nn import Model
 from tacit.nn.capping import with_room
+from tacit.party import Fact, Session
+from tacit.training.noise import room_for
+from tacit.training.ops import StepOps
 from tacit.training.optimise import Optimiser
 from tacit.training.privacy import Privacy
-from tacit.training.sampling import room_for
 
 P = TypeVar("P")
+V = TypeVar("V")
 Split = Literal["rows", "columns"]
 Loss = Literal["softmax", "logistic"]
 Schedule = Literal["constant", "cosine", "halving", "linear"]
 CAP = "cap= of make_model and TrainTask (model.cap in a job file)"
 STAGES = 10
 """A linear schedule has so many rates: each is a plan of its own, which takes a second to make."""
+_MOST_DIMENSIONS = 4
+"""Of the shape of an owner's rows, which is told in a message of one size: pictures have these."""
+HOLDING = Fact(
+    tag="data",
+    count=_MOST_DIMENSIONS + 2,
+    what="how many rows {owner} has, their shape, a hash of its columns' names where rows are "
+    "divided, and whether it has labels",
+)
 
 
 @dataclass(frozen=True)
-class Holding:
+class HeldData:
     """What one owner brings: how many rows, how many features, and whether it has the labels.
 
     ``names`` stands for the names of its columns, where owners have rows; 0 for none.
@@ -84,7 +96,7 @@ class TrainTask:
     roles: Roles
     protocol: str
     model: Model
-    holdings: tuple[Holding, ...]
+    holdings: tuple[HeldData, ...]
     split: Split
     test_rows: int
     loss: Loss = "softmax"
@@ -117,7 +129,7 @@ class TrainTask:
         object.__setattr__(self, "model", self.model.frozen())
         if not self.model.initial:
             raise ConfigError("no parameter of the model needs a gradient: nothing can be trained")
-        _check_holdings(self)
+        _check_owners(self)
         _check_privacy(self)
         fewest = 1 if self.privacy is None or self.privacy.looks != "none" else 0
         if not fewest <= self.test_rows < self.rows:
@@ -236,9 +248,18 @@ class TrainTask:
 
     def counts(self, rows: np.ndarray) -> tuple[int, ...]:
         """Return how many of these rows every owner has."""
-        ends = np.cumsum([holding.rows for holding in self.holdings])
-        owners = np.searchsorted(ends, rows, side="right")
-        return tuple(int((owners == at).sum()) for at in range(len(self.holdings)))
+        return tuple(len(own) for own in self._by_owner(rows))
+
+    def rows_of(self, owner: str) -> range:
+        """Return which rows an owner has: all of them, where it has columns."""
+        if self.split == "columns":
+            return range(self.rows)
+        first = 0
+        for holding in self.holdings:
+            if holding.owner == owner:
+                return range(first, first + holding.rows)
+            first += holding.rows
+        return range(0)
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step; steps count from 1."""
@@ -257,30 +278,46 @@ class TrainTask:
             return self.rate * 0.5**epoch
         return self.rate
 
+    def descend(
+        self,
+        ops: StepOps[V],
+        weights: Mapping[str, V],
+        gradients: Mapping[str, V],
+        state: Mapping[str, V],
+        *,
+        rate: float,
+        rows: int,
+        lead: float = 1.0,
+    ) -> tuple[dict[str, V], dict[str, V]]:
+        """Let the optimiser take a step by gradients that were summed over so many rows."""
+        return self.optimiser.step(
+            ops,
+            weights,
+            gradients,
+            state,
+            rate=rate,
+            batch=rows * prod(self.model.tokens),
+            lead=lead,
+            scales=self.model.scales(),
+        )
+
     def batches(self, epoch: int) -> Iterator[np.ndarray]:
         """Yield the rows of every batch of an epoch, in an order that follows from the seed."""
         if self.is_sampled:  # the order that all know is that of all rows
             yield from (self.train_indices() for _ in range(self.steps_per_epoch))
             return
         order = np.random.default_rng((self.seed, epoch)).permutation(self.train_indices())
-        if self.head is not None:
-            yield from self._by_owner(order)
-            return
+        # Whoever computes a loss takes as many rows in every step: owner by owner, in their shares.
+        is_whole = self.head is None
+        parts = [order] if is_whole else self._by_owner(order)
+        counts = (self.batch,) if is_whole else self.portions
         for step in range(self.steps_per_epoch):
-            yield order[step * self.batch : (step + 1) * self.batch]
+            taken = zip(parts, counts, strict=True)
+            yield np.concatenate([one[step * each : (step + 1) * each] for one, each in taken])
 
-    def _by_owner(self, order: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield batches with the same number of rows of every owner, one owner after the other."""
-        ends = np.cumsum([holding.rows for holding in self.holdings])
-        owners = np.searchsorted(ends, order, side="right")
-        own = [order[owners == at] for at in range(len(self.holdings))]
-        for step in range(self.steps_per_epoch):
-            yield np.concatenate(
-                [
-                    one[step * each : (step + 1) * each]
-                    for one, each in zip(own, self.portions, strict=True)
-                ]
-            )
+    def _by_owner(self, rows: np.ndarray) -> list[np.ndarray]:
+        own = (self.rows_of(holding.owner) for holding in self.holdings)
+        return [rows[(rows >= one.start) & (rows < one.stop)] for one in own]
 
     def train_indices(self) -> np.ndarray:
         """Return the rows to train on."""
@@ -290,6 +327,46 @@ class TrainTask:
         """Return the rows that are kept for measuring, drawn from all owners alike."""
         order = np.random.default_rng((self.seed, 1 << 20)).permutation(self.rows)
         return np.sort(order[: self.test_rows])
+
+
+def exchange_holdings(
+    session: Session, owners: Sequence[str], mine: Rows | None, *, split: str
+) -> tuple[HeldData, ...]:
+    """Tell everyone how much data I have, and hear it from the others.
+
+    Args:
+        session: with the others.
+        owners: who has data.
+        mine: my own, if I have some.
+        split: owners of rows say what their columns are called, by a hash.
+
+    Raises:
+        DataError: an owner announces an impossible shape.
+    """
+    if mine is not None:
+        own = tuple(mine.features.shape)
+        padded = (*own, *(0,) * (_MOST_DIMENSIONS - len(own)))
+        known = holding_of(session.me, mine, split=split)
+        session.publish(HOLDING, (*padded, int(known.has_labels), known.names))
+    holdings = []
+    for owner in owners:
+        if owner == session.me and mine is not None:
+            holdings.append(known)
+            continue
+        rows, *shape, has_labels, names = session.learn(owner, HOLDING)
+        # An owner of labels may have no columns.
+        sizes = tuple(size for size in shape if size) or (0,)
+        if rows < 1 or any(size < 0 for size in sizes):
+            raise DataError(f"{owner!r} says its data has the shape {(rows, *shape)}")
+        holdings.append(HeldData(owner, rows, sizes, bool(has_labels), names))
+    return tuple(holdings)
+
+
+def holding_of(owner: str, rows: Rows, *, split: str) -> HeldData:
+    """Say how much data an owner has."""
+    shape = tuple(rows.features.shape)
+    names = mark_of(rows.columns) if split == "rows" else 0
+    return HeldData(owner, shape[0], shape[1:], rows.labels is not None, names)
 
 
 def _check_head(task: TrainTask) -> None:
@@ -326,7 +403,7 @@ def _check_privacy(task: TrainTask) -> None:
         )
 
 
-def _check_holdings(task: TrainTask) -> None:
+def _check_owners(task: TrainTask) -> None:
     owners = [holding.owner for holding in task.holdings]
     if not owners or len(set(owners)) != len(owners):
         raise ConfigError(f"wanted different owners of data, got {', '.join(owners) or 'none'}")
@@ -334,8 +411,16 @@ def _check_holdings(task: TrainTask) -> None:
         raise ConfigError(f"the dealer {task.roles.dealer!r} must not own data: it knows the masks")
     if task.split == "columns":
         _check_columns(task)
-    else:
-        _check_rows(task)
+        return
+    check_names({holding.owner: holding.names for holding in task.holdings})
+    for holding in task.holdings:
+        if not holding.has_labels:
+            raise ConfigError(f"{holding.owner!r} has rows without labels")
+        if holding.features != task.model.inputs:
+            raise ConfigError(
+                f"the model wants rows of shape {task.model.inputs}, {holding.owner!r} has "
+                f"{holding.features}"
+            )
 
 
 def _check_columns(task: TrainTask) -> None:
@@ -355,15 +440,3 @@ def _check_columns(task: TrainTask) -> None:
         raise ConfigError("columns can be split between owners only if rows are flat")
     if task.model.inputs != (width,):
         raise ConfigError(f"the model wants rows of shape {task.model.inputs}, got ({width},)")
-
-
-def _check_rows(task: TrainTask) -> None:
-    check_names({holding.owner: holding.names for holding in task.holdings})
-    for holding in task.holdings:
-        if not holding.has_labels:
-            raise ConfigError(f"{holding.owner!r} has rows without labels")
-        if holding.features != task.model.inputs:
-            raise ConfigError(
-                f"the model wants rows of shape {task.model.inputs}, {holding.owner!r} has "
-                f"{holding.features}"
-            )

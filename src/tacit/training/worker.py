@@ -17,27 +17,34 @@ from tacit.mpc.secret_ops import Given
 from tacit.mpc.share import AnyShare, Spec
 from tacit.party import Progress, Session
 from tacit.ring.prg import KEY_BYTES
-from tacit.training.checkpoint import ORDER, Checkpoint, StateFolder
-from tacit.training.holder import answers_of
-from tacit.training.joint import coins_name, draw_coins
-from tacit.training.makers import NoisePlan, draw_noise
-from tacit.training.programs import initial_state, noise_name, state_bounds
-from tacit.training.sampling import KEPT, draw_rows
-from tacit.training.schedule import Action, Plans
+from tacit.training.checkpoint import ORDER, ShareCheckpoint, StateFolder
+from tacit.training.losses import answers_of
+from tacit.training.noise import (
+    KEPT,
+    NoisePlan,
+    coins_name,
+    draw_coins,
+    draw_noise,
+    draw_rows,
+    noise_name,
+)
+from tacit.training.programs import initial_state, state_bounds
+from tacit.training.schedule import Action, TrainingPlans
 from tacit.training.start import enter_starts, start_name, train_alone
 from tacit.training.task import TrainTask
 
 _LARGEST_ATTEMPT = (1 << 62) - 1
+"""It is told as a number of a `Fact`, which has a sign."""
 
 
-class Worker:
+class TrainingWorker:
     """One party's part in every run."""
 
     def __init__(
         self,
         session: Session,
         task: TrainTask,
-        plans: Plans,
+        plans: TrainingPlans,
         inputs: Mapping[str, Tensor],
         noise: ring.Prg,
     ) -> None:
@@ -72,7 +79,7 @@ class Worker:
         shares = compute(self._session, plan, programs.share, inputs=self._inputs, is_agreed=True)
         self._data = _numbers(shares)
 
-    def begin(self, checkpoint: Checkpoint | None, folder: StateFolder | None = None) -> None:
+    def begin(self, checkpoint: ShareCheckpoint | None, folder: StateFolder | None = None) -> None:
         """Start from the public initial weights, or from a checkpoint, with fresh shares.
 
         The generator of the rows that are sampled lies in the folder: steps that are done again
@@ -97,6 +104,8 @@ class Worker:
                 words = torch.zeros_like(words)
             if checkpoint is not None:
                 words = checkpoint.shares[name]
+            # Masked anew, from a checkpoint as well: a step that is done again, perhaps with other
+            # rows, shows words that have nothing to do with those of the first time.
             mask = common.words(spec.shape)
             self._shares[name] = Share(words + mask if is_first else words - mask, spec)
         if checkpoint is not None:
@@ -227,10 +236,12 @@ class Worker:
         )
         return {name: value for name, value in given.items() if value is not None}
 
-    def checkpoint(self, step: int) -> Checkpoint:
+    def checkpoint(self, step: int) -> ShareCheckpoint:
         """Return what is needed to go on from here."""
         shares = {name: share.words for name, share in self._shares.items()}
-        return Checkpoint(step=step, attempt=self._attempt, shares=shares, shown=tuple(self.shown))
+        return ShareCheckpoint(
+            step=step, attempt=self._attempt, shares=shares, shown=tuple(self.shown)
+        )
 
     def weight_shares(self) -> dict[str, Tensor]:
         """Return my share of every weight; of one that is public, all of it or zero.
@@ -261,13 +272,13 @@ class Worker:
         task, room = self._task, self._task.step_rows
         prg = self._order.fork(f"rows of step {action.step}")
         chosen = action.rows[draw_rows(prg, task.batch, task.train_rows)]
-        found = {
-            name: Share(
-                _filled(one.words, room),
-                replace(one.spec, shape=(room, *one.spec.shape[1:])),
-            )
-            for name, one in self._chosen(chosen, "").items()
-        }
+        found = {}
+        for name, one in self._chosen(chosen, "").items():
+            shape = one.spec.shape[1:]
+            zeros = one.words.new_zeros(room - len(one.words), *shape)
+            words = torch.cat([one.words, zeros])
+            found[name] = Share(words, replace(one.spec, shape=(room, *shape)))
+        # Both have these in the clear: rows that only fill up are multiplied by zero.
         counts = (torch.arange(room) < len(chosen)).long()[:, None]
         found[KEPT] = Share(counts, Spec.of(shape=(room, 1), frac_bits=0, bound=1.0))
         return {**self._shares, **found}
@@ -318,11 +329,6 @@ class Worker:
             self.shown.append((step, seen, float(right) / self._task.answers))
         if saturated is not None:
             self.saturated = (step, round(float(saturated)), self._plans.programs.capped[0])
-
-
-def _filled(rows: Tensor, room: int) -> Tensor:
-    """Add rows of zeros."""
-    return torch.cat([rows, rows.new_zeros(room - len(rows), *rows.shape[1:])])
 
 
 def _numbers(shares: Mapping[str, AnyShare]) -> dict[str, Share]:

@@ -22,7 +22,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.mpc import find_protocol
 from tacit.nn import OwnModel, read_facts
 from tacit.party import Meeting, Usage, run_threads
-from tacit.training import Holding
+from tacit.training import HeldData
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 
@@ -85,7 +85,7 @@ def test_a_wrong_key_is_named_with_what_was_wanted(changes, words):
 def test_kinds_of_functions_have_protocols_of_their_own():
     mixed = job(protocol__layers={"linear": "sealed", "activations": "permuted3"})
     task = mixed.task(
-        tuple(Holding(name, 500, (64,), has_labels=True) for name in ("north", "south"))
+        tuple(HeldData(name, 500, (64,), has_labels=True) for name in ("north", "south"))
     )
     assert find_protocol(task.protocol).name == "sealed; activations: permuted3"
     assert mixed.role("helper") == "dealer, helper"
@@ -479,7 +479,7 @@ def test_sampling_and_joint_noise_are_words_of_a_job():
         privacy={"epsilon": 2.0, "delta": 1e-4, "noise": "joint", "sampling": "hidden"},
         training={"batch": 50},
     )
-    held = tuple(Holding(name, 500, (64,), has_labels=True) for name in ("north", "south"))
+    held = tuple(HeldData(name, 500, (64,), has_labels=True) for name in ("north", "south"))
     task = made.task(held)
     assert (task.is_sampled, task.batch, task.privacy.noise) == (True, 50, "joint")
     with pytest.raises(ConfigError, match="hiden"):

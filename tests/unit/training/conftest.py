@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from harness import MEETING, PARTIES, ROLES
 from tacit.nn import make_model, parse_layers
 from tacit.party import run_threads
-from tacit.training import Holding, TrainTask, train
+from tacit.training import HeldData, TrainTask, train
 
 ROWS = 160
 
@@ -34,8 +34,8 @@ def make_task():
             protocol="permuted3",
             model=model,
             holdings=(
-                Holding(ROLES.first, half, inputs, True),
-                Holding(ROLES.second, ROWS - half, inputs, True),
+                HeldData(ROLES.first, half, inputs, True),
+                HeldData(ROLES.second, ROWS - half, inputs, True),
             ),
             split="rows",
             test_rows=32,

@@ -12,7 +12,7 @@ from tacit import ring
 from tacit.errors import ConfigError
 from tacit.mpc import PROTOCOLS, find_protocol, make_plan
 from tacit.nn import TorchOps, add_adapters, make_model, merge_adapters, parse_layers
-from tacit.training import Holding, Programs, TrainTask, train_plain
+from tacit.training import HeldData, Programs, TrainTask, train_plain
 
 WIDTH, TOKENS = 128, 8
 
@@ -42,7 +42,7 @@ def online_bytes(module, protocol):
         roles=ROLES,
         protocol=protocol,
         model=make_model(module, (TOKENS, WIDTH), cap=8.0),
-        holdings=(Holding(ROLES.first, 4, (TOKENS, WIDTH), True),),
+        holdings=(HeldData(ROLES.first, 4, (TOKENS, WIDTH), True),),
         split="rows",
         test_rows=1,
         batch=1,

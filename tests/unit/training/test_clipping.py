@@ -9,7 +9,7 @@ from tacit.errors import InputError
 from tacit.mpc.functions import roots as functions
 from tacit.nn import make_model, make_token_model
 from tacit.nn.records import RecordOps
-from tacit.training import Holding, Privacy, TrainTask
+from tacit.training import HeldData, Privacy, TrainTask
 from tacit.training.clipping import (
     clip_factors,
     scale_records,
@@ -155,7 +155,7 @@ def private_task(build, inputs, cap, *, clip):
         roles=ROLES,
         protocol="sealed",
         model=make(module, inputs, cap=cap),
-        holdings=(Holding(ROLES.first, RECORDS, inputs, True),),
+        holdings=(HeldData(ROLES.first, RECORDS, inputs, True),),
         split="rows",
         test_rows=0,
         batch=RECORDS,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tacit.training import Optimiser
+from tacit.training.ops import PlainStepOps
 from tacit.training.optimise import CORRECTION
-from tacit.training.verbs import PlainStepOps
 
 
 def our_steps(optimiser, start, gradients, *, rate):

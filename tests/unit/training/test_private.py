@@ -30,12 +30,11 @@ from tacit.mpc import sum_forecasts
 from tacit.nn import make_model
 from tacit.nn.records import RecordOps
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
-from tacit.training import Holding, Privacy, StateFolder, plan_training, train, worker
-from tacit.training.accounting import plan_privacy
+from tacit.training import HeldData, Privacy, StateFolder, plan_training, train, worker
 from tacit.training.clipping import clip_factors, scale_records, square_norms
-from tacit.training.makers import NoisePlan, draw_noise
+from tacit.training.noise import NoisePlan, draw_noise
 from tacit.training.plain import walk_plain
-from tacit.training.privacy import Measures
+from tacit.training.privacy import Measures, plan_privacy
 from tacit.training.private import plan_noise
 from training_runs import (
     NAMES,
@@ -196,7 +195,7 @@ def test_rows_are_opened_under_their_masks_once():
 
     def bytes_of(steps, columns):
         model = make_model(torch.nn.Linear(columns, 2), (columns,))
-        held = tuple(Holding(owner, 1000, (columns,), True) for owner in OWNERS)
+        held = tuple(HeldData(owner, 1000, (columns,), True) for owner in OWNERS)
         privacy = Privacy(epsilon=8.0, delta=1e-4)
         task = make_task(
             rows=1000, model=model, holdings=held, epochs=steps, privacy=privacy, show_to=()
@@ -431,7 +430,7 @@ def test_what_cannot_be_promised_is_refused_before_anything_is_planned(changes, 
         plan_noise(make_task(show_to=(), **changes))
 
 
-COLUMNS = (Holding("bank", 100, (32,), True), Holding("shop", 100, (32,), False))
+COLUMNS = (HeldData("bank", 100, (32,), True), HeldData("shop", 100, (32,), False))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from harness import MEETING, PARTIES, ROLES, Wiretap
 from tacit import ring
 from tacit.errors import DataError, DisagreementError, InputError, RangeError
 from tacit.party import run_threads
-from tacit.training import Checkpoint, Optimiser, StateFolder, resume, train, worker
-from tacit.training.schedule import Plans
+from tacit.training import Optimiser, ShareCheckpoint, StateFolder, resume, train, worker
+from tacit.training.schedule import TrainingPlans
 
 SMALL = 1 << 40
 """A difference of weights is below this in size, a uniform word with probability 2^-23."""
@@ -146,14 +146,14 @@ def test_shares_are_masked_anew_when_a_training_goes_on(
 ):
     task, folders = make_task(give_to=()), folders_in(tmp_path)
     kept = []
-    begin = worker.Worker.begin
+    begin = worker.TrainingWorker.begin
 
     def noting(self, checkpoint, folder=None):
         begin(self, checkpoint, folder)
         if checkpoint is not None:
             kept.append((checkpoint.shares, {n: s.words for n, s in self._shares.items()}))
 
-    monkeypatch.setattr(worker.Worker, "begin", noting)
+    monkeypatch.setattr(worker.TrainingWorker, "begin", noting)
     with monkeypatch.context() as patch:
         die_at(patch, BOB, 4, True)
         with pytest.raises(StoppedError):
@@ -182,7 +182,7 @@ def test_a_party_without_its_checkpoints_is_named(make_task, run_training, digit
 
 def test_a_start_that_left_no_checkpoint_is_started_anew(make_task, run_training, digits, tmp_path):
     task, folders = make_task(epochs=1), folders_in(tmp_path)
-    work = resume.hash_work(task, Plans(task), named(ALICE, digits))
+    work = resume.hash_work(task, TrainingPlans(task), named(ALICE, digits))
     folders[ALICE].begin(work, bound=task.weight_bound)
     assert run_training(task, halved(digits), folders=folders)[ALICE].resumed_at == 0
 
@@ -206,8 +206,8 @@ def test_shares_of_one_training_are_not_taken_for_another(
     task, kept = make_task(), folders_in(tmp_path)
     for party, folder in kept.items():
         mine = named(party, digits) if party in ROLES.computing else {}
-        folder.begin(resume.hash_work(task, Plans(task), mine), bound=task.weight_bound)
-        folder.save(Checkpoint(step=2, attempt=7, shares={}, shown=()))
+        folder.begin(resume.hash_work(task, TrainingPlans(task), mine), bound=task.weight_bound)
+        folder.save(ShareCheckpoint(step=2, attempt=7, shares={}, shown=()))
     if change == "weights":
         name, first = next(iter(task.model.initial.items()))
         model = replace(task.model, initial={**task.model.initial, name: first + 2.0**-10})
@@ -324,7 +324,7 @@ def test_shares_are_not_kept_where_others_could_write(tmp_path):
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     folder = StateFolder(tmp_path / "state", "b")
     folder.begin("w", bound=4.0)
-    folder.save(Checkpoint(step=3, attempt=7, shares={"w": torch.arange(4)}, shown=()))
+    folder.save(ShareCheckpoint(step=3, attempt=7, shares={"w": torch.arange(4)}, shown=()))
     file = folder.path / "step-3.npz"
     assert folder.attempts() == {3: 7}
     assert oct(file.stat().st_mode)[-3:] == "600"

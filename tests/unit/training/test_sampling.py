@@ -15,10 +15,16 @@ from tacit.party import merge_costs, without_setup
 from tacit.ring import Prg
 from tacit.training import Privacy, plan_training, worker
 from tacit.training.checkpoint import ORDER
-from tacit.training.joint import coarse_of, draw_coins
-from tacit.training.makers import draw_noise
+from tacit.training.noise import (
+    OVERFLOW,
+    coarse_of,
+    draw_coins,
+    draw_noise,
+    draw_rows,
+    rate_of,
+    room_for,
+)
 from tacit.training.plain import walk_plain
-from tacit.training.sampling import OVERFLOW, draw_rows, rate_of, room_for
 from training_runs import NAMES, KilledError, digits_of, folders_in, killed, make_task, run
 
 STEPS = 4

@@ -7,7 +7,8 @@ from torch import nn
 
 import tacit
 from harness import ALICE, simulate
-from tacit.training.saturation import Counting, describe
+from tacit.training.ops import Counting
+from tacit.training.summary import describe_saturation
 
 BOUND = 2.0
 UNIT = 2.0**-16
@@ -55,4 +56,4 @@ def test_a_training_shows_how_much_saturates(cap, some):
     assert leak.to == "bank"
     private = tacit.train(model, owners, epochs=1, cap=cap, epsilon=8.0, looks="noisy")
     assert private.saturated is None  # an exact count would be outside ε
-    assert describe(3, 0, 10, None).endswith("(0 %).")
+    assert describe_saturation(3, 0, 10, None).endswith("(0 %).")

@@ -10,9 +10,9 @@ from tacit.errors import ConfigError
 from tacit.mpc import sum_forecasts
 from tacit.nn import make_model, make_token_model
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
-from tacit.training import Holding, TrainTask, plan_training, train, train_plain
+from tacit.training import HeldData, TrainTask, plan_training, train, train_plain
+from tacit.training.ops import PlainStepOps
 from tacit.training.programs import train_step
-from tacit.training.verbs import PlainStepOps
 
 VOCABULARY, TOKENS, WIDTH, ROWS = 5, 4, 8, 24
 
@@ -50,7 +50,7 @@ def make_task(**changes):
         "roles": ROLES,
         "protocol": "sealed",
         "model": make_token_model(Speaker(), (TOKENS, VOCABULARY), cap=16.0),
-        "holdings": (Holding(ROLES.first, *half), Holding(ROLES.second, *half)),
+        "holdings": (HeldData(ROLES.first, *half), HeldData(ROLES.second, *half)),
         "split": "rows",
         "test_rows": 4,
         "batch": 5,
@@ -115,7 +115,7 @@ def test_a_loss_at_the_owners_of_texts_trains_as_in_the_clear_and_shows_them_the
     third = ROWS // 3
     task = make_task(
         model=make_token_model(Body(), (TOKENS, VOCABULARY), cap=16.0),
-        holdings=tuple(Holding(name, third, (TOKENS, VOCABULARY), True) for name in OWNERS),
+        holdings=tuple(HeldData(name, third, (TOKENS, VOCABULARY), True) for name in OWNERS),
         head=head,
         batch=6,
         rate=0.3,

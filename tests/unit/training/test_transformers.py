@@ -8,9 +8,9 @@ from torch.nn import functional as F
 from harness import ROLES
 from tacit.errors import InputError
 from tacit.nn import as_input, make_any_model
-from tacit.training import Holding, TrainTask, plan_training
+from tacit.training import HeldData, TrainTask, plan_training
+from tacit.training.ops import PlainStepOps
 from tacit.training.programs import train_step
-from tacit.training.verbs import PlainStepOps
 
 WIDTH, TOKENS, WORDS, ROWS = 8, 4, 7, 6
 
@@ -166,7 +166,7 @@ def task_of(model, rows=ROWS):
         roles=ROLES,
         protocol="sealed",
         model=model,
-        holdings=(Holding(ROLES.first, 2 * rows, model.inputs, True),),
+        holdings=(HeldData(ROLES.first, 2 * rows, model.inputs, True),),
         split="rows",
         test_rows=rows,
         batch=rows,

@@ -9,8 +9,8 @@ from harness import ALICE, ROLES, simulate
 from tacit.mpc import find_protocol, make_plan
 from tacit.mpc.arithmetic.truncation import Truncate
 from tacit.training import Optimiser
+from tacit.training.ops import PlainStepOps, scale_unnormalised
 from tacit.training.programs import Programs
-from tacit.training.verbs import PlainStepOps, scale_unnormalised
 
 
 def test_a_step_of_sgd_truncates_the_gradient_of_the_first_layer_once(make_task):

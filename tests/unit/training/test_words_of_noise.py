@@ -10,16 +10,20 @@ import torch
 from tacit.dp import ledger_from_record
 from tacit.ring import Prg
 from tacit.training import Privacy, start, worker
-from tacit.training.accounting import plan_privacy
-from tacit.training.joint import coarse_of, coins_name, draw_coins
 from tacit.training.losses import count_right
-from tacit.training.makers import draw_noise, share_noise
+from tacit.training.noise import (
+    coarse_of,
+    coins_name,
+    draw_coins,
+    draw_noise,
+    noise_name,
+    share_noise,
+)
+from tacit.training.ops import PlainStepOps
 from tacit.training.plain import walk_plain
-from tacit.training.privacy import Measures
+from tacit.training.privacy import Measures, plan_privacy
 from tacit.training.private import plan_noise
-from tacit.training.programs import noise_name
-from tacit.training.verbs import PlainStepOps
-from tacit.training.worker import Worker
+from tacit.training.worker import TrainingWorker
 from training_runs import NAMES, OWNERS, digits_of, make_task, run
 
 JOINT = share_noise(
@@ -35,7 +39,7 @@ def digits():
 def words_of(me, key, what, number):
     """Return a party's fine part and its coins, as its side of a run draws them."""
     party = SimpleNamespace(_session=SimpleNamespace(me=me), _prg=Prg(key))
-    found = Worker._noise(party, what, number, JOINT)
+    found = TrainingWorker._noise(party, what, number, JOINT)
     return found[noise_name(me)], found[coins_name(me)]
 
 
@@ -103,8 +107,8 @@ def test_steps_that_owners_take_alone_have_fresh_noise_each(digits, monkeypatch)
         words.append(found)
         return found
 
-    real = start.words_alone
-    monkeypatch.setattr(start, "words_alone", noted)
+    real = start.draw_alone
+    monkeypatch.setattr(start, "draw_alone", noted)
     rows, labels = digits[0][:20], digits[1][:20]
     models = [
         start.train_alone(task, noise, "bank", rows, labels, prg=Prg(bytes([key]) * 16))

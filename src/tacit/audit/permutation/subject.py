@@ -13,6 +13,7 @@ from tacit.inference.service import ServiceTask
 from tacit.mpc import Plan, Roles, find_protocol, make_plan
 from tacit.nn import Model
 from tacit.training import TrainTask
+from tacit.training.ops import PlainStepOps
 from tacit.training.programs import (
     Programs,
     initial_state,
@@ -20,7 +21,6 @@ from tacit.training.programs import (
     train_step,
 )
 from tacit.training.schedule import actions
-from tacit.training.verbs import PlainStepOps
 
 Weights = Mapping[str, Tensor]
 

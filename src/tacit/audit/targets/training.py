@@ -16,10 +16,10 @@ from tacit.nn.weights import load_weights
 from tacit.result import Claim
 from tacit.training import TrainTask
 from tacit.training.clipping import shorten_rows
+from tacit.training.ops import PlainStepOps
 from tacit.training.plain import walk_plain
 from tacit.training.private import plan_noise, private_step
 from tacit.training.programs import initial_state, train_step
-from tacit.training.verbs import PlainStepOps
 
 Shape = tuple[int, ...]
 MakeModule = Callable[[Shape], nn.Module]

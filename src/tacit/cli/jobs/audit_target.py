@@ -46,7 +46,7 @@ from tacit.matching import align_in_the_clear
 from tacit.nn.code import OwnModel
 from tacit.nn.weights import load_weights
 from tacit.ring import check_device
-from tacit.training import Holding, TrainTask
+from tacit.training import HeldData, TrainTask
 
 _SAID = {
     True: "Members and strangers are those that the job names; the audit is as right as they are.",
@@ -211,7 +211,7 @@ def _alone(job: TrainJob, rows: int, shape: tuple[int, ...]) -> TrainTask:
         protocol=protocol,
         privacy=privacy,
     )
-    return alone.task((Holding(next(iter(job.data.owners)), room, shape, True),))
+    return alone.task((HeldData(next(iter(job.data.owners)), room, shape, True),))
 
 
 def _split_target(job: SplitJob, search: Sequence[Path], rows: int | None) -> Target:

@@ -22,7 +22,7 @@ from tacit.learners.engine import Engine
 from tacit.mpc import Plan
 from tacit.party import Fact, Session
 from tacit.ring import Prg
-from tacit.training import Checkpoint, StateFolder
+from tacit.training import ShareCheckpoint, StateFolder
 from tacit.training.resume import agree_on_start
 
 Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
@@ -84,7 +84,7 @@ class CipherState:
     def save(self, step: int, kept: Mapping[str, Array]) -> None:
         """Keep what I know after a step."""
         shares = {name: torch.from_numpy(one) for name, one in kept.items()}
-        self.folder.save(Checkpoint(step=step, attempt=self._attempt, shares=shares, shown=()))
+        self.folder.save(ShareCheckpoint(step=step, attempt=self._attempt, shares=shares, shown=()))
 
 
 class HiddenState(CipherState):
@@ -199,7 +199,9 @@ class FitState:
         if min(self._sent.values()) < max(1, LEAST_BYTES, LEAST_RATIO * held):
             return
         self._sent = dict.fromkeys(self._computing, 0)
-        self.folder.save(Checkpoint(step=passed, attempt=self._attempt, shares=shares, shown=()))
+        self.folder.save(
+            ShareCheckpoint(step=passed, attempt=self._attempt, shares=shares, shown=())
+        )
 
     def _masked(self, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
         first, second = self._computing

@@ -37,10 +37,10 @@ from tacit.party import merge
 from tacit.party.cost import forecast_seconds
 from tacit.report.format import show_bytes, show_seconds
 from tacit.result import Forecast, Leak
-from tacit.training import Holding, PrivacyPlan, plan_training
-from tacit.training.holdings import HOLDING, holding_of
+from tacit.training import HeldData, PrivacyPlan, plan_training
 from tacit.training.resume import BEGUN
 from tacit.training.summary import claims_beyond
+from tacit.training.task import HOLDING, holding_of
 
 
 def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
@@ -276,16 +276,16 @@ def _matched(counts: dict[str, int]) -> tuple[str, ...]:
     return (f"ids to match: {ids}",) if counts else ()
 
 
-def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[Holding, ...], dict[str, int]]:
+def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[HeldData, ...], dict[str, int]]:
     """Return how much data every owner has, and how many ids, if rows are matched."""
     owners, is_columns = tuple(job.data.owners), job.data.split == "columns"
     if asked.rows is not None and asked.features is not None:
         rows = _evenly(asked.rows, owners)
         widths = _evenly(asked.features, owners)
         held = tuple(
-            Holding(name, asked.rows, (widths[name],), name == job.data.labels)
+            HeldData(name, asked.rows, (widths[name],), name == job.data.labels)
             if is_columns
-            else Holding(name, rows[name], job.data.shape or (asked.features,), has_labels=True)
+            else HeldData(name, rows[name], job.data.shape or (asked.features,), has_labels=True)
             for name in owners
         )
         return held, dict.fromkeys(owners, asked.rows) if is_columns else {}

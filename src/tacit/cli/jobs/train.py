@@ -27,8 +27,8 @@ from tacit.nn.weights import to_safetensors
 from tacit.party import Session
 from tacit.result import Result
 from tacit.training import StateFolder, Trained, TrainTask, train, train_plain
-from tacit.training.holdings import exchange_holdings
 from tacit.training.summary import curves_of, summarise
+from tacit.training.task import exchange_holdings
 
 NOT_COMPARED = (
     "No training in the clear stands beside this one: its figures would be outside the ε of this."

@@ -17,9 +17,8 @@ from tacit.matching import align_in_the_clear
 from tacit.nn.code import OwnModel
 from tacit.nn.features import TEXTS, cut_out
 from tacit.nn.networks import TextNetwork
-from tacit.training import Holding
-from tacit.training.holdings import holding_of
-from tacit.training.task import Loss
+from tacit.training import HeldData
+from tacit.training.task import Loss, holding_of
 
 
 def load_rows(job: TrainJob, owner: str, search: Sequence[Path], given: Given = NOTHING) -> Rows:
@@ -77,7 +76,7 @@ def _texts(rows: Rows, owner: str, vocabulary: int) -> Rows:
 
 def join_owners(
     job: TrainJob, search: Sequence[Path]
-) -> tuple[Tensor, Tensor, tuple[Holding, ...]]:
+) -> tuple[Tensor, Tensor, tuple[HeldData, ...]]:
     """Put the rows of all owners together, for someone who may see them: rows, labels, and whose.
 
     Labels are as a training wants them: one-hot, or a column of zeros and ones.

@@ -32,8 +32,8 @@ from tacit.mpc.mixing import spell
 from tacit.nn import Model, add_adapters, make_model, make_token_model
 from tacit.nn.code import build_network, check_network
 from tacit.nn.weights import load_weights
-from tacit.training import Holding, Optimiser, Privacy, TrainTask
-from tacit.training.ends import Ends, cut_ends
+from tacit.training import HeldData, Optimiser, Privacy, TrainTask
+from tacit.training.losses import Ends, cut_ends
 
 BATCH, BOUND, PRIVATE_BOUND = 128, 4.0, 64.0
 """Rows of a step, and how large a weight may get, where a job does not say."""
@@ -294,7 +294,7 @@ class TrainJob(Job):
             load_weights(module, model.file)
         return module
 
-    def task(self, holdings: tuple[Holding, ...]) -> TrainTask:
+    def task(self, holdings: tuple[HeldData, ...]) -> TrainTask:
         """Return what is trained, once everyone has said how much data there is."""
         widths = [holding.features for holding in holdings]
         inputs = widths[0]

@@ -27,7 +27,7 @@ from tacit.audit.permutation.subject import Planner
 from tacit.errors import ConfigError
 from tacit.inference.service import ServiceTask
 from tacit.nn import make_model, parse_layers
-from tacit.training import Holding, TrainTask
+from tacit.training import HeldData, TrainTask
 
 SETTINGS = LabSettings(runs=12, candidates=40, batches=(1, 4), attacked=3)
 
@@ -46,7 +46,7 @@ def make_subject(digits, protocol="permuted3", layers=("dense 12", "relu", "dens
         roles=ROLES,
         protocol=protocol,
         model=make_model(parse_layers(layers, (64,), seed=1), (64,)),
-        holdings=(Holding(ROLES.first, 60, (64,), True), Holding(ROLES.second, 60, (64,), True)),
+        holdings=(HeldData(ROLES.first, 60, (64,), True), HeldData(ROLES.second, 60, (64,), True)),
         split="rows",
         test_rows=20,
         batch=20,

@@ -1,9 +1,10 @@
-"""What a training step asks of an interpreter, and the interpreter that trains in the clear."""
+"""What a training step asks of an interpreter; interpreters that train in the clear or count."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from math import ceil, frexp, log2
-from typing import Protocol, TypeVar
+from functools import reduce
+from math import ceil, frexp, log2, prod
+from typing import Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -14,12 +15,12 @@ from tacit.nn import TorchOps
 from tacit.nn.ops import TrainableOps
 
 T = TypeVar("T")
-
 _FACTOR_BITS = 12
 """A public factor gets so many significant bits where there is room for them."""
 _FEWEST_BITS = 9
+"""With fewer the factor is off by more than 2^-9 of itself: then the value is truncated first."""
 _ROOM_BITS = 58
-"""What is left for sums of the 62 bits that a word may use."""
+"""Of the 62 bits that a word may use: four are left for sums."""
 
 
 class StepOps(TrainableOps[T], Protocol[T]):
@@ -124,3 +125,55 @@ class PlainStepOps(TorchOps):
     def binary_cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Give the mean of log(1 + exp(x)) - x·y over all elements."""
         return functional.binary_cross_entropy_with_logits(logits, labels)
+
+
+class LatticeStepOps(PlainStepOps):
+    """Train in the clear on the lattice of the noise: what noise is added to lies on it."""
+
+    def __init__(self, dials: Mapping[str, float], frac_bits: int) -> None:
+        super().__init__(dials)
+        self._units = 2.0**frac_bits
+
+    def normalise_scale(self, value: Tensor) -> Tensor:
+        """Drop the digits below the last one."""
+        return torch.trunc(value * self._units) / self._units
+
+
+class Counting(Generic[T]):
+    """Runs another interpreter, and counts the elements that `cap` cuts off.
+
+    A cap keeps numbers within the ring. What it cuts off changes the training without any error.
+
+    Cost: two comparisons more for each element that could be beyond a cap.
+    """
+
+    def __init__(self, ops: ProtocolOps[T]) -> None:
+        self._ops = ops
+        self._found: list[T] = []
+        self.elements = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._ops, name)
+
+    def cap(self, x: T, *, bound: float) -> T:
+        """Saturate at ±bound, and count where that changes something."""
+        ops = self._ops
+        if ops.reaches(x, bound=bound):
+            x = ops.normalise_scale(x)
+            flat = ops.reshape(x, (-1,))
+            # Whole units in the last place: what is at the bound itself stays as it is.
+            edge = -bound - 2.0**-ops.frac_bits
+            for side in (flat, ops.scale(flat, -1.0)):
+                self._found.append(ops.sum(ops.indicate(ops.shift(side, edge)), dim=0))
+            self.elements += prod(ops.shape(x))
+        return ops.cap(x, bound=bound)
+
+    def steps(self) -> StepOps[T]:
+        """Return this as what a training step asks for."""
+        return cast(StepOps[T], self)
+
+    def total(self) -> T | None:
+        """Return how many elements were cut off, in all; None where none could be."""
+        if not self._found:
+            return None
+        return self._ops.reshape(reduce(self._ops.add, self._found), (1,))
