@@ -19,7 +19,8 @@ from xgboost import XGBClassifier
 from tacit.crypto import Matcher
 from tacit.crypto.cipher import Scheme
 from tacit.crypto.tags import make_tags
-from tacit.learners.cipher.secureboost import Boosting, boost
+from tacit.learners.cipher.boosting import Boosting
+from tacit.learners.cipher.secureboost import boost
 from tacit.party import Meeting, Session, run_threads
 
 PEERS = Path(__file__).parent / "peers"

@@ -12,9 +12,10 @@ import torch
 from harness import PATIENCE, Wiretap
 from short_keys import short_key
 from tacit.crypto.cipher.bfv import BfvPublicKey, BfvSecretKey
-from tacit.learners.cipher import regression
+from tacit.learners.cipher import regression, secureboost
+from tacit.learners.cipher.boosting import Boosting
 from tacit.learners.cipher.regression import Regression, coordinate, regress, regress_masked
-from tacit.learners.cipher.secureboost import Boosting, active, answer, boost
+from tacit.learners.cipher.secureboost import answer, boost
 from tacit.party import Meeting, run_threads
 from uniformity import complaints
 
@@ -28,7 +29,7 @@ PLAIN = ("nodes", "splits", "left", "asked", "sides", "weights")
 
 @pytest.fixture(autouse=True)
 def _short_keys(monkeypatch):
-    monkeypatch.setattr(active, "make_key", short_key)
+    monkeypatch.setattr(secureboost, "make_key", short_key)
     monkeypatch.setattr(regression, "make_key", short_key)
 
 

@@ -1,9 +1,12 @@
 """Clipping per record on shares, without a gradient per record, and the sensitivity it leaves.
 
-A record's gradient is no longer than √(Σ times·‖a‖²·‖g‖²) over the places where weights meet its
-values (`tacit.nn.records`). Its owner knows the norm of the row itself, and shares it; all others
-are squared on shares. The factor is min(1, clip / norm) from below: everything before the root is
-rounded up, and the root is never above the true one.
+Ghost norms (Goodfellow 2015; Lee and Kifer 2021; Li et al. 2022): the gradient of a dense layer for
+one record is the outer product of its inputs a and of the gradient g at its outputs, so that its
+norm is ‖a‖·‖g‖ and it need not be made. Where weights meet a record several times, Cauchy and
+Schwarz bound the sum: a record's gradient is no longer than √(Σ times·‖a‖²·‖g‖²) over the places
+where weights meet its values (`tacit.nn.records`). Its owner knows the norm of the row itself, and
+shares it; all others are squared on shares. The factor is min(1, clip / norm) from below:
+everything before the root is rounded up, and the root is never above the true one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +27,7 @@ V = TypeVar("V")
 LARGEST_RATIO = 2.0**20
 """A record whose gradient is longer than 2^10 clips counts for nothing: so far reaches the root."""
 ROOT_RANGE = 2.0**16
+"""So far reaches the inverse root; a larger ratio is divided by 16, and what comes out by 4."""
 
 
 def shorten_rows(x: Tensor, *, frac_bits: int) -> Tensor:
@@ -79,6 +83,7 @@ def clip_factors(
             part = _up(ops, ops.mul(part, squares[node.number]))
         # A whole number times, which loses no digit.
         parts.append(ops.scale(part, float(use.times)) if use.times > 1 else part)
+    # (norm / clip)²: where it is at most 1 the factor is 1, and the root is taken of 1.
     ratio = _up(ops, ops.scale(reduce(ops.add, parts), _rounded_up(clip**-2, ops)))
     is_private = isinstance(ops, ProtocolOps)  # floats have no public bounds
     fits = None
@@ -107,6 +112,7 @@ def square_norm(ops: StepOps[V], x: V) -> V:
         private: ProtocolOps[V] = ops
         if private.number(squares, "summing").largest * flat >= 1 << HEADROOM_BITS:
             squares, lost = private.normalise_scale(squares), flat
+    # A truncation loses less than a unit: one of the sum, or one of each square and one of the sum.
     total = ops.normalise_scale(ops.sum(squares, dim=1))
     return ops.reshape(ops.shift(total, (lost + 1) * _unit(ops)), (rows, 1))
 

@@ -15,6 +15,7 @@ from tacit.training.ops import StepOps, scale_unnormalised
 V = TypeVar("V")
 State = dict[str, V]
 
+# Momentum as Polyak's heavy ball; Adam as Kingma and Ba (2015), algorithm 1.
 AMPLIFY = 256.0
 """Adam's moments are kept this much larger, because fixed point has an absolute precision."""
 

@@ -26,6 +26,7 @@ NORMS = "norms"
 _TRIED = 8
 """Made-up rows that a model is tried with."""
 _FEW = 2
+"""Rows that a step is planned with to learn bounds, which do not follow from their number."""
 
 
 def private_step(
@@ -40,17 +41,22 @@ def private_step(
     noise: V,
     rate: float,
 ) -> tuple[Values[V], Values[V]]:
-    """Take a step of which the weights may be known: everything after the noise is about no record.
+    """Take a step of DP-SGD (Abadi et al. 2016, algorithm 1), after which weights may be known.
+
+    Everything after the noise is about no record.
 
     Guarantee: one record moves the sum that the noise is added to by at most `sensitivity`, if
     weights are within their bound and ``norms`` are those of the rows.
     """
+    # Line "compute gradient", and the norms of single records by ghost norms in place of gradients.
     rows, uses, found = record_gradients(ops, task, weights, x, y)
     assert task.privacy is not None  # noqa: S101 - of a private task
     known = {rows.number: norms}
     factors = clip_factors(ops, uses, found, clip=task.privacy.clip, known=known)
     if task.is_sampled:
-        factors = ops.keep_rows(factors, KEPT)
+        factors = ops.keep_rows(factors, KEPT)  # rows that fill a step up count for nothing
+    # Lines "clip gradient" and "add noise": factors scale what comes back to each layer, and only
+    # then records are summed. The noise is one vector over all weights, as sensitivity is.
     gradients, at = {}, 0
     for use, gradient in zip(uses, found, strict=True):
         total = ops.normalise_scale(use.add_up(scale_records(ops, gradient, factors)))

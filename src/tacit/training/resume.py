@@ -48,9 +48,16 @@ def resume(
             "is another training and spends its ε anew"
         )
     if folder is not None:
-        _take_note(
-            session, task, folder, start, is_fresh=is_fresh, work=hash_work(task, plans, mine)
-        )
+        before, total = folder.bound(), task.epochs * task.steps_per_epoch
+        if is_fresh:
+            folder.remove()
+        folder.begin(hash_work(task, plans, mine), bound=task.weight_bound)
+        if start:
+            text = f"resumed at step {start} of {total}"
+            if before is not None and before != task.weight_bound:
+                bound = task.weight_bound
+                text += f", weights may grow to {bound:g} now, before to {before:g}"
+            session.progress.tell(text, start, total)
     return start, bool(start) or (has_begun and not opened)
 
 
@@ -91,27 +98,6 @@ def agree_on_start(
             "has checkpoints of another start of this job; start all parties with --fresh",
         )
     return max((step for step, _ in common), default=0)
-
-
-def _take_note(
-    session: Session,
-    task: TrainTask,
-    folder: StateFolder,
-    start: int,
-    *,
-    is_fresh: bool,
-    work: str,
-) -> None:
-    """Write down what is done from here on, and say where it goes on."""
-    before, total = folder.bound(), task.epochs * task.steps_per_epoch
-    if is_fresh:
-        folder.remove()
-    folder.begin(work, bound=task.weight_bound)
-    if start:
-        raised = f", weights may grow to {task.weight_bound:g} now, before to {before:g}"
-        text = f"resumed at step {start} of {total}"
-        is_raised = before is not None and before != task.weight_bound
-        session.progress.tell(text + raised * is_raised, start, total)
 
 
 def _pairs(numbers: tuple[int, ...]) -> set[tuple[int, int]]:

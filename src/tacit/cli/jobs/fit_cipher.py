@@ -19,17 +19,18 @@ from tacit.crypto.cipher import Numbers
 from tacit.data.metrics import ACCURACY, AUC, MAJORITY, measure_odds
 from tacit.data.rows import Rows
 from tacit.errors import DataError
-from tacit.learners.cipher.claims import claims_of_boosting, claims_of_regression
-from tacit.learners.cipher.declared import declare_boosting, declare_regression
+from tacit.learners.cipher.boosting import Boosting, claims_of_boosting, declare_boosting
 from tacit.learners.cipher.regression import (
     LARGEST_FEATURE,
     Regression,
+    claims_of_regression,
     coordinate,
+    declare_regression,
     partial_scores,
     regress,
     regress_masked,
 )
-from tacit.learners.cipher.secureboost import Boosting, answer, boost
+from tacit.learners.cipher.secureboost import answer, boost
 from tacit.mpc import sum_forecasts
 from tacit.party import Fact, Session
 from tacit.result import Claim, Forecast, Metric, Result

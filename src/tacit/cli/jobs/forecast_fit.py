@@ -21,8 +21,8 @@ from tacit.cli.jobs.outlook import Asked, Outlook, unread
 from tacit.cli.jobs.way_checks import BOOSTED
 from tacit.errors import ConfigError, InputError
 from tacit.learners import Planned, Table
+from tacit.learners.cipher.boosting import leaks_of_boosting
 from tacit.learners.cipher.regression import leaks_of_regression
-from tacit.learners.cipher.secureboost import leaks_of_boosting
 from tacit.learners.tables import PART, Holding
 from tacit.mpc import find_protocol
 from tacit.party import merge

@@ -1,4 +1,8 @@
-"""Ciphertexts and keys over a session: bytes of a known length, refused with the sender's name."""
+"""Ciphertexts and keys over a session: bytes of a known length, refused with the sender's name.
+
+What learners on ciphertexts share besides: the ledger of what a published protocol shows, and
+where a party keeps what it knows after a step.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,12 +25,14 @@ from tacit.crypto.cipher.contract import Residues
 from tacit.crypto.field import Randomness
 from tacit.errors import InputError, PartyError
 from tacit.party import Fact, Session
-from tacit.result import Phase
+from tacit.party.cost import Message, Round
+from tacit.result import Leak, Phase
 
-Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+FOLLOWS = "all parties follow the protocol; ciphertexts are not checked"
 
 
-class Kept(Protocol):
+class StepStore(Protocol):
     """Where a party keeps what it knows after every step, so that a work that was stopped goes on.
 
     Everyone begins after the same step; keys and ciphertexts are made anew.
@@ -36,11 +42,11 @@ class Kept(Protocol):
         """Agree with all parties on the step after which to go on; 0 to start."""
         ...
 
-    def load(self, step: int) -> Mapping[str, Array]:
+    def load(self, step: int) -> Mapping[str, Floats | Numbers]:
         """Return what I kept after a step."""
         ...
 
-    def save(self, step: int, kept: Mapping[str, Array]) -> None:
+    def save(self, step: int, kept: Mapping[str, Floats | Numbers]) -> None:
         """Keep what I know after a step."""
         ...
 
@@ -60,24 +66,36 @@ OUTPUTS = Fact(
     what="how many numbers {owner} has decrypted under its mask, each time",
     why="what is sent is sized by it",
 )
-CHUNK = 1 << 24
+_CHUNK = 1 << 24
 """The most bytes in one message."""
+
+
+def shown(to: str, what: str, elements: int) -> Leak:
+    """Say for the ledger what the protocol shows."""
+    why = "the published protocol shows it"
+    return Leak(to=to, what=what, why=why, kind="protocol", elements=int(elements))
+
+
+def messages(sender: str, receiver: str, size: int) -> Round:
+    """Say in which messages `send_bytes` sends so many bytes."""
+    sizes = (min(_CHUNK, size - at) for at in range(0, size, _CHUNK))
+    return tuple(Message(sender, receiver, one) for one in sizes)
 
 
 def send_bytes(
     session: Session, to: str, tag: str, data: bytes, *, phase: Phase = "online"
 ) -> None:
     """Send bytes in messages that a link carries."""
-    for at in range(0, len(data), CHUNK):
-        part = torch.frombuffer(bytearray(data[at : at + CHUNK]), dtype=torch.uint8)
+    for at in range(0, len(data), _CHUNK):
+        part = torch.frombuffer(bytearray(data[at : at + _CHUNK]), dtype=torch.uint8)
         session.send(to, f"{tag}/{at}", part, phase=phase)
 
 
 def recv_bytes(session: Session, sender: str, tag: str, size: int) -> bytes:
     """Receive so many bytes."""
     parts = []
-    for at in range(0, size, CHUNK):
-        shape = (min(CHUNK, size - at),)
+    for at in range(0, size, _CHUNK):
+        shape = (min(_CHUNK, size - at),)
         found = session.recv(sender, f"{tag}/{at}", shape, dtype=torch.uint8)
         parts.append(found.numpy().tobytes())
     return b"".join(parts)

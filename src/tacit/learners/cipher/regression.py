@@ -1,8 +1,10 @@
-"""Regression over columns of two owners by a cipher, with a coordinator (Hardy) and without one.
+"""Regression over columns of two owners by a cipher, with a coordinator and without one.
 
-The logistic loss is replaced by its Taylor polynomial of second order around 0, log 2 − ½ y z +
-⅛ z² for y = ±1: another loss, with another minimum. Its gradient Xᵀ(¼ z − ½ y) is linear in what
-each owner has, so that a cipher that adds is enough. With squared errors it is Xᵀ(z − y).
+With a coordinator as Hardy et al. (2017, "Private federated learning on vertically partitioned data
+via entity resolution and additively homomorphic encryption"): the logistic loss is replaced by its
+Taylor polynomial of second order around 0, log 2 − ½ y z + ⅛ z² for y = ±1: another loss, with
+another minimum. Its gradient Xᵀ(¼ z − ½ y) is linear in what each owner has, so that a cipher that
+adds is enough. With squared errors it is Xᵀ(z − y).
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,40 +13,47 @@ from itertools import islice
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from tacit.crypto.cipher import (
+    BITS,
     Layout,
     Numbers,
     Scheme,
     make_key,
+    opened_bytes,
+    wire_bytes,
 )
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learners.cipher.exchange import (
+    FOLLOWS,
     KEY,
     OUTPUTS,
     PART,
-    Kept,
+    Floats,
+    StepStore,
     ask_opening,
+    messages,
     recv_key,
     recv_sealed,
     send_key,
     send_sealed,
     serve_opening,
+    shown,
     take_opening,
 )
 from tacit.party import Session, merge
-from tacit.result import Leak
+from tacit.party.cost import Message, Round
+from tacit.result import Claim, Leak
 from tacit.ring import Prg
 
-Floats = npt.NDArray[np.float64]
 FEATURE_BITS, RESIDUAL_BITS, WEIGHT_BITS = 14, 16, 32
+"""A product of the largest feature and residual has 38 bits: in the worst case a sum over 2^8 rows
+fits the room of 46 bits that is there without a coordinator, over 2^22 the 60 with one."""
 OWN_GRADIENT = "the gradient of its own weights at every step"
 OWN_WEIGHTS = "its own weights after every step"
 STEPS_OF = "gradient and weights of {} at every step"
 SCORES_OF = "the part of {} in the score of every row"
-WHY = "the published protocol shows it"
 LARGEST_FEATURE, LARGEST_RESIDUAL = 8.0, 32.0
 """Where features and residuals saturate; standardise columns first."""
 
@@ -116,7 +125,7 @@ def regress(
     x: Floats,
     y: Floats | None = None,
     *,
-    kept: Kept | None = None,
+    kept: StepStore | None = None,
 ) -> Floats:
     """Learn without a third party: each owner gets the weights of its own columns.
 
@@ -147,10 +156,7 @@ def regress(
     draw, key = Prg.from_os().bytes, make_key(task.cipher, Prg.from_os().bytes)
     send_key(session, peer, key.public)
     theirs = recv_key(session, peer, task.cipher)
-    whole, weights = _whole(x), np.zeros(x.shape[1])
-    start = 0 if kept is None else kept.begin()
-    if start and kept is not None:
-        weights = kept.load(start)["weights"].astype(np.float64)
+    whole, (start, weights) = _whole(x), _taken_up(kept, x.shape[1])
     with session.progress.stage("descend") as advance:
         for step, rows in islice(enumerate(task.batches(len(x))), start, None):
             part = task.residual(x[rows] @ weights, None if y is None else y[rows])
@@ -163,8 +169,9 @@ def regress(
             found = take_opening(session, peer, theirs, asking)
             gradient = found[:, 0] / 2.0 ** (FEATURE_BITS + RESIDUAL_BITS)
             gradient = (gradient + x[rows].T @ part) / len(rows)
-            weights = weights - task.learning_rate * (gradient + _penalty(task, weights, y))
-            _note(session, session.me, OWN_GRADIENT, weights.size)
+            lean = weights if y is None else np.append(weights[:-1], 0.0)  # not the constant
+            weights = weights - task.learning_rate * (gradient + task.penalty * lean)
+            session.ledger.record(shown(session.me, OWN_GRADIENT, weights.size))
             if kept is not None:
                 kept.save(step + 1, {"weights": weights})
             advance(step + 1)
@@ -177,7 +184,7 @@ def regress_masked(
     x: Floats,
     y: Floats | None = None,
     *,
-    kept: Kept | None = None,
+    kept: StepStore | None = None,
 ) -> Floats:
     """Learn with a coordinator as Hardy et al. (2017): no owner knows which rows match.
 
@@ -200,10 +207,7 @@ def regress_masked(
     key, draw = recv_key(session, task.coordinator, task.cipher), Prg.from_os().bytes
     matched = Layout(rows=len(x), bound=1, room=1 << 60, by_owner=True)
     mask = recv_sealed(session, task.coordinator, "matched", key, matched)
-    whole, weights = _whole(x), np.zeros(x.shape[1])
-    start = 0 if kept is None else kept.begin()
-    if start and kept is not None:
-        weights = kept.load(start)["weights"].astype(np.float64)
+    whole, (start, weights) = _whole(x), _taken_up(kept, x.shape[1])
     for step, rows in islice(enumerate(task.batches(len(x))), start, None):
         part = _fixed(task.residual(x[rows] @ weights, None if y is None else y[rows]))
         chosen = key.take(mask, rows)
@@ -221,14 +225,14 @@ def regress_masked(
         send_sealed(session, task.coordinator, "gradient", key, found)
         given = session.recv(task.coordinator, "weights", (len(weights),)).numpy()
         weights = given / 2.0**WEIGHT_BITS
-        _note(session, session.me, OWN_WEIGHTS, weights.size)
+        session.ledger.record(shown(session.me, OWN_WEIGHTS, weights.size))
         if kept is not None:
             kept.save(step + 1, {"weights": weights})
     return weights
 
 
 def coordinate(
-    session: Session, task: Regression, matched: Numbers, *, kept: Kept | None = None
+    session: Session, task: Regression, matched: Numbers, *, kept: StepStore | None = None
 ) -> None:
     """Do the coordinator's part: encrypt who matches, decrypt gradients, choose weights.
 
@@ -267,7 +271,7 @@ def coordinate(
             weights[owner] -= task.learning_rate * (found + task.penalty * lean)
             given = np.rint(weights[owner] * 2.0**WEIGHT_BITS).astype(np.int64)
             session.send(owner, "weights", torch.from_numpy(given))
-            _note(session, session.me, STEPS_OF.format(owner), 2 * len(lean))
+            session.ledger.record(shown(session.me, STEPS_OF.format(owner), 2 * len(lean)))
         if kept is not None:
             kept.save(step + 1, weights)
 
@@ -281,7 +285,7 @@ def partial_scores(session: Session, task: Regression, x: Floats, weights: Float
     if session.me == task.labelled:
         own = np.hstack([x, np.ones((len(x), 1))]) @ weights
         words = session.recv(task.other, "scores", (len(x),)).numpy()
-        _note(session, session.me, SCORES_OF.format(task.other), len(x))
+        session.ledger.record(shown(session.me, SCORES_OF.format(task.other), len(x)))
         found: Floats = own + words / 2.0**WEIGHT_BITS
         return found
     words = np.rint(x @ weights * 2.0**WEIGHT_BITS).astype(np.int64)
@@ -295,24 +299,101 @@ def leaks_of_regression(
     """List everything that the protocol shows; ``asked`` are rows that are answered for."""
     steps = task.max_iter * -(-rows // min(task.batch or rows, rows))
     sizes = {task.labelled: columns[task.labelled] + 1, task.other: columns[task.other]}
-    if task.coordinator is None:
-        shown = {(one, OWN_GRADIENT): size for one, size in sizes.items()}
-    else:
-        shown = {(one, OWN_WEIGHTS): size for one, size in sizes.items()}
-        for one, size in sizes.items():
-            shown[task.coordinator, STEPS_OF.format(one)] = 2 * size
-    counts = {key: steps * size for key, size in shown.items()}
-    if asked:
-        counts[task.labelled, SCORES_OF.format(task.other)] = asked
     owners, third = (task.labelled, task.other), task.coordinator
+    own = OWN_GRADIENT if third is None else OWN_WEIGHTS
+    found = [shown(one, own, steps * size) for one, size in sizes.items()]
+    if third is not None:
+        for one, size in sizes.items():
+            found.append(shown(third, STEPS_OF.format(one), steps * 2 * size))
+    if asked:
+        found.append(shown(task.labelled, SCORES_OF.format(task.other), asked))
     told = PART.leaks_of_all(owners, owners if third is None else (*owners, third))
     told += KEY.leaks_of_all(owners if third is None else (third,), owners)
     if third is None:
         told += merge(OUTPUTS.leaks_of_all(owners, owners) * steps)
-    return told + tuple(
-        Leak(to=to, what=what, why=WHY, kind="protocol", elements=count)
-        for (to, what), count in counts.items()
+    return (*told, *found)
+
+
+def claims_of_regression(
+    labelled: str, other: str, coordinator: str | None, cipher: str
+) -> tuple[Claim, ...]:
+    """Return what a regression by a cipher promises, and what it does not."""
+    if coordinator is None:
+        return (
+            Claim(
+                subject=f"rows of {labelled} and {other}, towards each other",
+                guarantee="hidden, but for what the gradients of one's own weights tell",
+                assumptions=(
+                    FOLLOWS,
+                    f"the cipher {cipher} holds",
+                    "what follows from a gradient over many rows is not bounded",
+                ),
+            ),
+        )
+    return (
+        Claim(
+            subject=f"rows, towards {coordinator}",
+            guarantee="no guarantee",
+            assumptions=("it decrypts every gradient, chooses all weights and knows who matches",),
+        ),
+        Claim(
+            subject=f"rows of {labelled} and {other}, and which of them match, towards each other",
+            guarantee="hidden, but for what one's own weights tell after every step",
+            assumptions=(
+                FOLLOWS,
+                f"the cipher {cipher} holds; {coordinator} works with neither owner",
+            ),
+        ),
     )
+
+
+def declare_regression(
+    task: Regression,
+    rows: int,
+    columns: Mapping[str, int],
+    *,
+    asked: int = 0,
+    done: int = 0,
+    bits: int = BITS,
+) -> tuple[Round, ...]:
+    """Say what a regression sends, with a coordinator or without one; as `declare_boosting`."""
+    sizes = {task.labelled: columns[task.labelled] + 1, task.other: columns[task.other]}
+    rounds: list[Round] = []
+    if task.coordinator is not None:
+        matched = Layout(rows=rows, bound=1, room=1 << 60, by_owner=True)
+        size = wire_bytes(task.cipher, matched, bits=bits)
+        rounds.append(tuple(m for one in sizes for m in messages(task.coordinator, one, size)))
+    for batch in islice(task.batches(rows), done, None):
+        rounds += _declare_step(task, len(batch), sizes, bits)
+    if asked:
+        rounds.append((Message(task.other, task.labelled, 8 * asked),))
+    return tuple(rounds)
+
+
+def _declare_step(
+    task: Regression, batch: int, sizes: Mapping[str, int], bits: int
+) -> Iterator[Round]:
+    first, second = task.labelled, task.other
+    layout = task.layout(batch)
+    residual = wire_bytes(task.cipher, layout, bits=bits)
+    results = {
+        one: replace(layout, rows=size, bound=layout.room, form="released", by_owner=False)
+        for one, size in sizes.items()
+    }
+    released = {one: wire_bytes(task.cipher, like, bits=bits) for one, like in results.items()}
+    if task.coordinator is None:
+        pairs = ((first, second), (second, first))
+        opened = {one: opened_bytes(task.cipher, like, bits=bits) for one, like in results.items()}
+        yield tuple(m for one, other in pairs for m in messages(one, other, residual))
+        yield tuple(m for one, other in pairs for m in messages(one, other, released[one]))
+        yield tuple(m for one, other in pairs for m in messages(one, other, opened[other]))
+        return
+    residual = wire_bytes(task.cipher, replace(layout, by_owner=False), bits=bits)
+    yield messages(second, first, residual)
+    yield messages(first, second, residual)
+    for one, size in sizes.items():
+        yield messages(one, task.coordinator, released[one])
+        yield (Message(task.coordinator, one, 8 * size),)
 
 
 def minimise_taylor(x: Floats, y: Floats, task: Regression) -> Floats:
@@ -323,6 +404,14 @@ def minimise_taylor(x: Floats, y: Floats, task: Regression) -> Floats:
         lean = np.append(weights[:-1], 0.0)
         weights -= task.learning_rate * (wide[rows].T @ part / len(rows) + task.penalty * lean)
     return weights
+
+
+def _taken_up(kept: StepStore | None, columns: int) -> tuple[int, Floats]:
+    """Return the step to go on after, and my weights there: zeros at the start."""
+    start = 0 if kept is None else kept.begin()
+    if not start or kept is None:
+        return start, np.zeros(columns)
+    return start, kept.load(start)["weights"].astype(np.float64)
 
 
 def _checked(
@@ -377,12 +466,3 @@ def _whole(x: Floats) -> Numbers:
 
 def _t(matrix: Numbers) -> Numbers:
     return np.ascontiguousarray(matrix.T)
-
-
-def _penalty(task: Regression, weights: Floats, y: Floats | None) -> Floats:
-    lean = weights if y is None else np.append(weights[:-1], 0.0)
-    return task.penalty * lean
-
-
-def _note(session: Session, to: str, what: str, elements: int) -> None:
-    session.ledger.record(Leak(to=to, what=what, why=WHY, kind="protocol", elements=int(elements)))

@@ -12,18 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.crypto.cipher import Ciphertext, Layout, Numbers, PublicKey, Scheme, make_key
+from tacit.crypto.cipher import Layout, Numbers, Scheme, make_key
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learners.cipher.exchange import (
+    Floats,
     ask_opening,
     recv_key,
     recv_sealed,
     send_key,
     send_sealed,
     serve_opening,
+    shown,
     take_opening,
 )
-from tacit.learners.cipher.regression import LARGEST_FEATURE, OWN_GRADIENT, WHY, Floats
+from tacit.learners.cipher.regression import LARGEST_FEATURE, OWN_GRADIENT
 from tacit.party import Fact, Session
 from tacit.result import Leak
 from tacit.ring import Prg
@@ -37,7 +39,9 @@ COMMON = Fact(
 )
 SCORES = "the scores of its own rows"
 _CAP = 16.0
+"""Where what is exchanged saturates."""
 _ROOM = 1 << 46
+"""What a sum of products may reach: below the least room of a cipher that weighs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +111,11 @@ def carry_over(
     signs = _check(session, task, x, common, y)
     is_source = session.me == task.source
     peer = task.target if is_source else task.source
-    rows, draw = _meet(session, peer, len(common)), Prg.from_os().bytes
+    rows, draw = len(common), Prg.from_os().bytes
+    session.publish(COMMON, (rows,), to=(peer,))
+    (found_rows,) = session.learn(peer, COMMON, to=(session.me,))
+    if found_rows != rows:
+        raise PartyError(peer, f"has {found_rows} common rows, wanted {rows}; match ids first")
     key = make_key(task.cipher, Prg.from_os().bytes)
     send_key(session, peer, key.public)
     theirs = recv_key(session, peer, task.cipher)
@@ -123,16 +131,16 @@ def carry_over(
                 for tag, size in (("rows", rows), ("square", task.width))
             }
             left, known = _equations(task, x, weights, common, signs)
-            result = _weighed(theirs, left, asked)
+            first, second = (
+                theirs.weigh(_whole(left[tag]), asked[tag]) for tag in ("rows", "square")
+            )
+            result = theirs.add(first, second)
             asking = ask_opening(session, peer, theirs, result, draw)
             serve_opening(session, peer, key, result.layout)
             found = take_opening(session, peer, theirs, asking)
             gradient = known + found / 2.0 ** (VALUE_BITS + WEIGHT_BITS)
             weights = weights - task.learning_rate * (gradient + task.penalty * weights)
-            leak = Leak(
-                to=session.me, what=OWN_GRADIENT, why=WHY, kind="protocol", elements=weights.size
-            )
-            session.ledger.record(leak)
+            session.ledger.record(shown(session.me, OWN_GRADIENT, weights.size))
             advance(step + 1)
     if signs is None:
         return weights
@@ -221,13 +229,6 @@ def _equations(
     return {"rows": rows, "square": 0.25 * sums * carrier[None, :]}, known
 
 
-def _weighed(
-    key: PublicKey, left: Mapping[str, Floats], asked: Mapping[str, Ciphertext]
-) -> Ciphertext:
-    first, second = (key.weigh(_whole(left[tag]), asked[tag]) for tag in ("rows", "square"))
-    return key.add(first, second)
-
-
 def _fixed(matrix: Floats) -> Numbers:
     kept = np.clip(matrix, -_CAP, _CAP)
     return np.rint(kept * 2.0**VALUE_BITS).astype(np.int64)
@@ -261,11 +262,3 @@ def _check(
         raise DataError("wanted 0 or 1 for every row of the source, both of which must occur")
     signs: Floats = 2 * y - 1
     return signs
-
-
-def _meet(session: Session, peer: str, rows: int) -> int:
-    session.publish(COMMON, (rows,), to=(peer,))
-    (found,) = session.learn(peer, COMMON, to=(session.me,))
-    if found != rows:
-        raise PartyError(peer, f"has {found} common rows, wanted {rows}; match ids first")
-    return found

@@ -9,11 +9,15 @@ from sklearn.datasets import make_classification
 from short_keys import short_key
 from tacit.audit.vertical import bins_from_sums, labels_from_membership
 from tacit.errors import ConfigError, DataError, PartyError
-from tacit.learners.cipher.declared import declare_boosting
+from tacit.learners.cipher import secureboost
+from tacit.learners.cipher.boosting import (
+    Boosting,
+    declare_boosting,
+    leaks_of_boosting,
+    sums_layout,
+)
 from tacit.learners.cipher.exchange import recv_key, send_bytes
-from tacit.learners.cipher.secureboost import Boosting, active, answer, boost, leaks_of_boosting
-from tacit.learners.cipher.secureboost.active import Active
-from tacit.learners.cipher.secureboost.task import sums_layout
+from tacit.learners.cipher.secureboost import Active, answer, boost
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
 from tacit.party.cost import Tally
 
@@ -24,7 +28,7 @@ pytest.importorskip("tenseal")
 @pytest.fixture(autouse=True)
 def _short_keys(monkeypatch):
     """Keys of 2048 bits, made once."""
-    monkeypatch.setattr(active, "make_key", short_key)
+    monkeypatch.setattr(secureboost, "make_key", short_key)
 
 
 X, Y = make_classification(240, 6, n_informative=4, random_state=1)

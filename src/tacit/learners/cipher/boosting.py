@@ -1,21 +1,25 @@
-"""SecureBoost: what all owners agree on, what comes out, and what the protocol shows."""
+"""SecureBoost: what all owners agree on, what comes out; what it sends, shows and promises."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, log2
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.crypto.cipher import Layout, Numbers, Scheme
+from tacit.crypto.cipher import BITS, Layout, Numbers, Scheme, wire_bytes
 from tacit.errors import ConfigError
-from tacit.learners.cipher.exchange import KEY, PART
-from tacit.party import Session
-from tacit.result import Leak
+from tacit.learners.cipher.exchange import FOLLOWS, KEY, PART, Floats, messages, shown
+from tacit.party.cost import Message, Round
+from tacit.result import Claim, Leak
 
-Floats = npt.NDArray[np.float64]
+Split = tuple[str, int, int] | None
+"""Of a node: the owner, its column and its edge; None sends all rows left."""
+SUMS = "sums of gradients and Hessians in every bin of every column of {}, by node"
+LEFT = "which rows a split of a column of {} sends left"
+NODES = "which rows lie in which node of every tree"
+SPLITS = "which of its columns and bins a tree splits on"
 SIDES = "which side of splits of {} rows lie on"
-WHY = "the published protocol shows it"
 _ROOM = (1 << 47) - 1
 """What a sum may reach: below the least room of a cipher that weighs."""
 
@@ -62,7 +66,8 @@ class Boosting:
 
     def frac_bits(self, rows: int) -> int:
         """Return the precision of gradients: as much as the room for sums over all rows gives."""
-        return min(32, 46 - math.ceil(math.log2(rows)))
+        # |gradient| ≤ 1, so that a sum over all rows is at most 2^46 in units: half of `_ROOM`.
+        return min(32, 46 - ceil(log2(rows)))
 
     def layout(self, rows: int) -> Layout:
         """Return how the gradients of all rows are encrypted."""
@@ -79,7 +84,7 @@ class GrownTree:
         leaves: what is added for the rows of each leaf.
     """
 
-    splits: tuple[tuple[tuple[str, int, int] | None, ...], ...]
+    splits: tuple[tuple[Split, ...], ...]
     leaves: Floats
 
 
@@ -154,49 +159,101 @@ def leaks_of_boosting(
 
     ``asked`` are rows that are answered for.
     """
-    nodes = task.n_estimators * task.width * (2**task.max_depth - 1)
+    trees = task.n_estimators * task.width
+    nodes = trees * (2**task.max_depth - 1)
     owners = (task.active, *task.passive)
     found = [*PART.leaks_of_all(owners, owners), *KEY.leaks(task.active, owners)]
     for owner in task.passive:
+        sums = nodes * columns[owner] * task.max_bins * 2
         found += [
-            _leak(
-                task.active,
-                f"sums of gradients and Hessians in every bin of every column of {owner}, by node",
-                WHY,
-                nodes * columns[owner] * task.max_bins * 2,
-            ),
-            _leak(
-                task.active,
-                f"which rows a split of a column of {owner} sends left",
-                WHY,
-                nodes * rows // (2**task.max_depth - 1) * task.max_depth,
-            ),
-            _leak(
-                owner,
-                "which rows lie in which node of every tree",
-                WHY,
-                task.n_estimators * task.width * rows * task.max_depth,
-            ),
-            _leak(
-                owner,
-                "which of its columns and bins a tree splits on",
-                WHY,
-                nodes * 2,
-            ),
+            shown(task.active, SUMS.format(owner), sums),
+            shown(task.active, LEFT.format(owner), trees * rows * task.max_depth),
+            shown(owner, NODES, trees * rows * task.max_depth),
+            shown(owner, SPLITS, nodes * 2),
         ]
         if asked:
             splits = most_splits(task, columns[owner])
-            found.append(_leak(task.active, SIDES.format(owner), WHY, asked * splits))
+            found.append(shown(task.active, SIDES.format(owner), asked * splits))
     return tuple(found)
 
 
-def _leak(to: str, what: str, why: str, elements: int) -> Leak:
-    return Leak(to=to, what=what, why=why, kind="protocol", elements=elements)
+def claims_of_boosting(active: str, passive: Sequence[str], cipher: str) -> tuple[Claim, ...]:
+    """Return what SecureBoost promises, and what it does not."""
+    others = ", ".join(passive)
+    return (
+        Claim(
+            subject=f"labels of {active}, towards {others}",
+            guarantee="no guarantee",
+            assumptions=(
+                "gradients are encrypted, but everyone sees which rows lie in which node, and rows "
+                "of a node are alike in their labels",
+            ),
+        ),
+        Claim(
+            subject=f"columns of {others}, towards {active}",
+            guarantee="no guarantee",
+            assumptions=(
+                "it sees how gradients add up in every bin of every column, node by node; values, "
+                "names and edges are not sent",
+            ),
+        ),
+        Claim(
+            subject=f"gradients of single rows, towards {others}",
+            guarantee="hidden",
+            assumptions=(FOLLOWS, f"the cipher {cipher} holds"),
+        ),
+    )
 
 
-def note_leak(session: Session, to: Sequence[str], what: str, elements: int) -> None:
-    """Write into the ledger what the protocol showed."""
-    session.ledger.record(*(_leak(one, what, WHY, int(elements)) for one in to))
+def declare_boosting(
+    task: Boosting,
+    rows: int,
+    columns: Mapping[str, int],
+    *,
+    asked: int = 0,
+    done: int = 0,
+    bits: int = BITS,
+) -> tuple[Round, ...]:
+    """Say what SecureBoost sends; keys and sizes, which come before, are not counted.
+
+    Args:
+        task: agreed by all.
+        rows: that are learned from.
+        columns: of every owner.
+        asked: rows that are answered for.
+        done: steps that an earlier start has made.
+        bits: of a Paillier key.
+    """
+
+    def to_all(size: int) -> Round:
+        return tuple(one for owner in task.passive for one in messages(task.active, owner, size))
+
+    def from_all(size: int, times: Mapping[str, int]) -> Round:
+        return tuple(
+            one
+            for owner in task.passive
+            for _ in range(times[owner])
+            for one in messages(owner, task.active, size)
+        )
+
+    tree = [to_all(wire_bytes(task.cipher, task.layout(rows), bits=bits))]
+    for level in range(task.max_depth):
+        nodes = 2 ** max(0, level - 1)  # of two siblings one
+        sums = wire_bytes(task.cipher, sums_layout(task, rows, nodes * task.max_bins), bits=bits)
+        tree += [
+            to_all(8 * rows),
+            from_all(sums, columns),
+            to_all(16 * 2**level),
+            from_all(-(-rows // 8), dict.fromkeys(task.passive, 1)),
+        ]
+    tree.append(to_all(8 * rows))
+    rounds = tuple(tree) * ((task.n_estimators - done) * task.width)
+    if not asked:
+        return rounds
+    splits = {owner: most_splits(task, columns[owner]) for owner in task.passive}
+    pairs = tuple(Message(task.active, owner, 16 * count) for owner, count in splits.items())
+    sides = {owner: asked * -(-count // 8) for owner, count in splits.items()}
+    return (*rounds, pairs, tuple(Message(one, task.active, size) for one, size in sides.items()))
 
 
 def asked_nodes(node: Numbers, level: int) -> Numbers:
