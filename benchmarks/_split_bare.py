@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.crypto import Identity
-from tacit.split import Pace
-from tacit.split.task import make_optimiser
+from tacit.split import TrainingPace
+from tacit.split.stepping import make_optimiser
 
 
 class Wire:
@@ -47,7 +47,7 @@ class Wire:
 
 def train_bottom(wire: Wire, bottom: nn.Module, x: Tensor, *, batch: int) -> float:
     """Train the feature owner's part and return the seconds."""
-    optimiser, order = make_optimiser(bottom, Pace()), torch.arange(len(x)).split(batch)
+    optimiser, order = make_optimiser(bottom, TrainingPace()), torch.arange(len(x)).split(batch)
     began, inputs = time.monotonic(), x.index_select(0, order[0])
     for following in (*order[1:], order[0]):
         h: Any = bottom(inputs)  # a module may return anything
@@ -61,7 +61,7 @@ def train_bottom(wire: Wire, bottom: nn.Module, x: Tensor, *, batch: int) -> flo
 
 def train_top(wire: Wire, top: nn.Module, y: Tensor, *, batch: int, width: int) -> float:
     """Train the label owner's part and return the seconds."""
-    optimiser, began = make_optimiser(top, Pace()), time.monotonic()
+    optimiser, began = make_optimiser(top, TrainingPace()), time.monotonic()
     for wanted in y.split(batch):
         optimiser.zero_grad(set_to_none=True)
         h = wire.receive(torch.Size((len(wanted), width))).requires_grad_()

@@ -26,14 +26,14 @@ from tacit.audit.split import (
     pick_leak,
     see_layer,
 )
-from tacit.split import Defence, Halves, Pace, SplitTask, fit_locally, halve
+from tacit.split import Defence, Halves, SplitTask, TrainingPace, fit_locally, halve
 
 WIDTH, LEAKS = 32, 5
 HIDDEN = {"digits": 0}
 """Of the label owner's part; 256 for the others."""
 PACES = {
-    "digits": Pace(epochs=20, batch_rows=64, learning_rate=2e-3),
-    "mnist": Pace(epochs=10, batch_rows=128, learning_rate=1e-3),
+    "digits": TrainingPace(epochs=20, batch_rows=64, learning_rate=2e-3),
+    "mnist": TrainingPace(epochs=10, batch_rows=128, learning_rate=1e-3),
 }
 ENERGIES = {
     "digits": (Defence(kind="potential-energy", weight=4),),

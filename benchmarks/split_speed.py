@@ -31,13 +31,13 @@ from tacit.split import (
     BottomTrainer,
     Compression,
     Flat,
-    Pace,
     SplitTask,
     TopTrainer,
+    TrainingPace,
     cut,
     make_model,
 )
-from tacit.split.task import make_optimiser
+from tacit.split.stepping import make_optimiser
 from tacit.transport import Credentials, Meter, Peer, Shaped, listen, mesh
 
 NAMES = ("clinic", "lab")
@@ -85,7 +85,7 @@ def _compare_accuracy(asked: argparse.Namespace) -> None:
         spread = statistics.stdev(shares) if len(shares) > 1 else float("nan")
         print(
             f"{flight} in flight: {statistics.mean(shares):.2f} % of the test rows right, "
-            f"deviation {spread:.2f}, {len(shares)} seeds, {Pace().epochs} epochs",
+            f"deviation {spread:.2f}, {len(shares)} seeds, {TrainingPace().epochs} epochs",
             flush=True,
         )
 
@@ -98,7 +98,7 @@ def _learn(flight: int, seed: int, data: Data, asked: argparse.Namespace) -> flo
         feature_owners=("clinic",),
         label_owner="lab",
         classes=data.classes,
-        pace=Pace(batch_rows=asked.batch, in_flight=flight),
+        pace=TrainingPace(batch_rows=asked.batch, in_flight=flight),
     )
     programs = {
         "clinic": lambda session: BottomTrainer(session, task, Flat(bottom), data.train_x).run(),
@@ -168,7 +168,7 @@ def _task(setting: Setting, asked: argparse.Namespace) -> SplitTask:
         label_owner="lab",
         classes=CLASSES,
         compression=compression,
-        pace=Pace(
+        pace=TrainingPace(
             epochs=1,
             batch_rows=asked.batch,
             micro_batches=setting["micro"],
@@ -208,7 +208,7 @@ def _run_alone(model: str, asked: argparse.Namespace) -> float:
 def _alone(model: str, asked: argparse.Namespace, answers: Any) -> None:
     torch.set_num_threads(1)
     (x, y), whole = _rows(model, asked), _whole(model, asked)
-    optimiser = make_optimiser(whole, Pace())
+    optimiser = make_optimiser(whole, TrainingPace())
     order = torch.randperm(len(x), device=x.device)
     whole.train()
     began = time.monotonic()

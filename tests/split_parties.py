@@ -13,9 +13,9 @@ from tacit.party import Meeting, run_threads
 from tacit.split import (
     BottomTrainer,
     Compression,
-    Pace,
     SplitTask,
     TopTrainer,
+    TrainingPace,
     answer,
     ask,
     stop_asking,
@@ -52,7 +52,7 @@ def make_task(owners=("clinic",), compression=None, defences=(), **pace):
         classes=CLASSES,
         compression=compression or Compression(),
         defences=defences,
-        pace=Pace(**pace),
+        pace=TrainingPace(**pace),
     )
 
 

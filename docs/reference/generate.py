@@ -36,7 +36,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "learners": ("tacit.learners", ()),
     "llm": ("tacit.llm", ()),
     "secure": ("tacit.inference", ("secure", "Secured", "Answer", "Crew")),
-    "split": ("tacit.split", ("fit", "Compression", "Defence", "Pace", "SplitModel")),
+    "split": ("tacit.split", ("fit", "Compression", "Defence", "TrainingPace", "SplitModel")),
     "text": ("tacit.text", ()),
     "train": ("tacit.training.front", ("train", "TrainedModel", "TrainSettings")),
     "verify": ("tacit.verify", ()),

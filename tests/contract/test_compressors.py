@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tacit.errors import ConfigError, DataError
 from tacit.split import COMPRESSORS, Compression, make_codec
-from tacit.split.codec import as_mask
+from tacit.split.selection import as_mask
 
 WIDTH, ROWS = 128, 64
 SETTINGS = {

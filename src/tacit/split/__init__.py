@@ -1,23 +1,22 @@
 """Split learning from Python: a model's bottom where the features are, its top at the labels."""
 
-from tacit.split.advise import Candidate, Trial, fitting, recommend, try_candidates
+from tacit.split.advise import Candidate, CompressionTrial, fitting, recommend, try_candidates
 from tacit.split.bottom import BottomTrainer
 from tacit.split.checkpoint import load_weights, save_weights
 from tacit.split.codec import Codec
 from tacit.split.compress import COMPRESSORS, Compression, make_codec
-from tacit.split.cut import Flat, Shaped, cut, cut_shape
+from tacit.split.cut import Flat, ShapedTop, cut, cut_shape
 from tacit.split.defend import (
     DEFENCES,
     Defence,
+    angle_energies,
     claims_of,
     epsilon_of,
     keep_probability,
     label_events,
 )
-from tacit.split.energy import angle_energies
-from tacit.split.exchange import introduce
+from tacit.split.exchange import OnReturned, Returned, introduce
 from tacit.split.fit import SplitModel, fit
-from tacit.split.forecast import forecast
 from tacit.split.local import (
     Halves,
     cut_model,
@@ -25,10 +24,11 @@ from tacit.split.local import (
     halve,
     training_bytes,
 )
-from tacit.split.models import CUT, MODELS, READS_TOKENS, Network, make_head, make_model
-from tacit.split.returned import OnReturned, Returned
+from tacit.split.models import CUT, MODELS, READS_TOKENS, NetworkSpec, make_head, make_model
 from tacit.split.serve import Answered, answer, ask, stop_asking
-from tacit.split.task import Pace, SplitTask, steps_per_epoch
+from tacit.split.stepping import steps_per_epoch
+from tacit.split.summary import forecast
+from tacit.split.task import SplitTask, TrainingPace
 from tacit.split.top import Epoch, OwnFeatures, TopTrainer
 
 __all__ = [
@@ -42,20 +42,20 @@ __all__ = [
     "Candidate",
     "Codec",
     "Compression",
+    "CompressionTrial",
     "Defence",
     "Epoch",
     "Flat",
     "Halves",
-    "Network",
+    "NetworkSpec",
     "OnReturned",
     "OwnFeatures",
-    "Pace",
     "Returned",
-    "Shaped",
+    "ShapedTop",
     "SplitModel",
     "SplitTask",
     "TopTrainer",
-    "Trial",
+    "TrainingPace",
     "angle_energies",
     "answer",
     "ask",

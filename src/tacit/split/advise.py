@@ -25,7 +25,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class CompressionTrial:
     """A candidate and how it did: the share of held-out rows that were right."""
 
     candidate: Candidate
@@ -64,7 +64,7 @@ def try_candidates(
     y: Tensor,
     *,
     seeds: int = 1,
-) -> Iterator[Trial]:
+) -> Iterator[CompressionTrial]:
     """Train a pilot with each candidate, on at most 4,000 rows, and measure it on a fifth of them.
 
     Args:
@@ -87,14 +87,14 @@ def try_candidates(
                 halves = make(trial)
                 fit_locally(trial, halves, x[kept], y[kept], seed=seed)
             shares.append(halves.accuracy(x[held_out], y[held_out]))
-        yield Trial(
+        yield CompressionTrial(
             candidate=candidate,
             accuracy=sum(shares) / len(shares),
             samples=len(held_out) * seeds,
         )
 
 
-def recommend(trials: list[Trial]) -> Trial:
+def recommend(trials: list[CompressionTrial]) -> CompressionTrial:
     """Return the trial that sends least among those within a point of the most accurate."""
     best = max(trial.accuracy for trial in trials)
     near = [trial for trial in trials if trial.accuracy >= best - 0.01]

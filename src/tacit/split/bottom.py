@@ -3,7 +3,7 @@
 import copy
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,15 +12,16 @@ from torch import Tensor, nn
 
 from tacit.errors import DataError
 from tacit.party import Session
-from tacit.result import Leak
 from tacit.ring import KEY_BYTES, Prg
 from tacit.split import checkpoint
-from tacit.split.codec import Codec, Kept
+from tacit.split.codec import Codec
 from tacit.split.compress import make_codec
 from tacit.split.cut import cut_shape
 from tacit.split.defend import blur_activations
 from tacit.split.exchange import (
     common_step,
+    cut_leak,
+    gradient_leak,
     introduce,
     name_part,
     receive_bytes,
@@ -28,9 +29,9 @@ from tacit.split.exchange import (
     send_bytes,
     share_order,
 )
-from tacit.split.selection import Draws
-from tacit.split.stepping import Stepper
-from tacit.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
+from tacit.split.selection import Draws, Support
+from tacit.split.stepping import Stepper, TrainingStep, make_optimiser, steps, steps_per_epoch
+from tacit.split.task import SplitTask
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class _Sent:
 
     part: _Part
     h: Tensor
-    kept: Kept
+    kept: Support
 
 
 @dataclass(eq=False)
@@ -116,7 +117,11 @@ class BottomTrainer:
             self._replicas = [(one, learned(one)) for one in replicas]
         total = steps_per_epoch(len(self.features), task.pace) * task.pace.epochs
         with session.progress.stage("train", total) as advance:
-            ahead = self._prepare(steps(len(self.features), task.pace, order=order, start=start))
+            todo = steps(len(self.features), task.pace, order=order, start=start)
+            ahead = (
+                (one, [self._part(one.number, n, rows) for n, rows in enumerate(one.parts)])
+                for one in todo
+            )
             following = next(ahead, None)
             while following is not None:
                 step, parts = following
@@ -128,12 +133,9 @@ class BottomTrainer:
                 if step.is_pause:
                     self._save(step.number + 1)
                 advance(step.number + 1)
-        self._record()
-
-    def _prepare(self, todo: Iterator[Step]) -> Iterator[tuple[Step, list[_Part]]]:
-        """Yield every step with its parts made ready."""
-        for step in todo:
-            yield step, [self._part(step.number, n, rows) for n, rows in enumerate(step.parts)]
+        me, elements = session.me, self._values_sent
+        seen = cut_leak(task.label_owner, me, "training", elements)
+        session.ledger.record(seen, gradient_leak(task, me, elements))
 
     def _part(self, step: int, number: int, rows: Tensor) -> _Part:
         device, name, count = self.features.device, name_part(step, number), len(rows)
@@ -141,11 +143,13 @@ class BottomTrainer:
         if not (self._is_noisy or self.codec.draws_forward):
             return _Part(name, rows, count, inputs, None, None, None)
         prg = Prg(self._key).fork(f"forward/{step}.{number}")
-        coins = _coins(prg, device)
+        # For choices that hide nothing, at the place where they are made.
+        coins = torch.Generator(device=device)
+        coins.manual_seed(int.from_bytes(prg.fork("choices").bytes(7), "little"))
         draws = self.codec.draw(count, coins, device)
         return _Part(name, rows, count, inputs, prg, coins, draws)
 
-    def _launch(self, step: Step, parts: Sequence[_Part]) -> _Batch:
+    def _launch(self, step: TrainingStep, parts: Sequence[_Part]) -> _Batch:
         """Send a batch's cut layer, part by part."""
         # The replica's last batch was settled: no more than `in_flight` are under way.
         module, weights = self._replicas[step.number % len(self._replicas)]
@@ -158,11 +162,12 @@ class BottomTrainer:
             batch.parts.append(_Sent(part, h, self._send(part, h)))
         return batch
 
-    def _send(self, part: _Part, h: Tensor) -> Kept:
+    def _send(self, part: _Part, h: Tensor) -> Support:
         blurred, rows = h.detach(), part.rows
         if part.prg is not None:
             blurred = blur_activations(self.task.defences, blurred, part.prg)
         if self._memory is not None:
+            # Error feedback (Seide et al. 2014): what could not be sent of a row is added to it.
             blurred = blurred + self._memory[rows].to(h.device)
         data, kept = self.codec.pack(
             blurred, is_training=True, generator=part.coins, draws=part.draws
@@ -179,19 +184,15 @@ class BottomTrainer:
         for one in batch.weights:
             one.grad = None
         for sent in batch.parts:
-            self._work_back(sent, sent.part.count / batch.rows)
+            outputs, gradients = [sent.h], [self._receive(sent)]
+            if self.codec.l1_weight:
+                penalty = sent.part.count / batch.rows * self.codec.penalty(sent.h)
+                outputs, gradients = [*outputs, penalty], [*gradients, torch.ones_like(penalty)]
+            torch.autograd.backward(outputs, gradients)
         if batch.weights is not self._weights:
             for ours, theirs in zip(self._weights, batch.weights, strict=True):
                 ours.grad, theirs.grad = theirs.grad, None
         self._stepper.step()
-
-    def _work_back(self, sent: _Sent, share: float) -> None:
-        """Add the gradients of a part, once the one at the cut has come, to those of the others."""
-        if not self.codec.l1_weight:
-            torch.autograd.backward(sent.h, self._receive(sent))
-            return
-        penalty = share * self.codec.penalty(sent.h)
-        torch.autograd.backward([sent.h, penalty], [self._receive(sent), torch.ones_like(penalty)])
 
     def _receive(self, sent: _Sent) -> Tensor:
         rows, peer, tag = sent.part.count, self.task.label_owner, f"backward/{sent.part.name}"
@@ -218,25 +219,6 @@ class BottomTrainer:
         if self._memory is not None:
             self._memory = state.tensors["memory"].clone()
 
-    def _record(self) -> None:
-        elements = self._values_sent
-        self.session.ledger.record(
-            Leak(
-                to=self.task.label_owner,
-                what=f"values of the cut layer of {self.session.me}, while training",
-                why="split learning sends them in the clear",
-                kind="protocol",
-                elements=elements,
-            ),
-            Leak(
-                to=self.session.me,
-                what=f"gradients at the cut layer of {self.session.me}",
-                why=self.task.why_gradients,
-                kind="protocol",
-                elements=elements,
-            ),
-        )
-
 
 def replicate(module: nn.Module, count: int) -> list[nn.Module]:
     """Return modules for `count` batches under way: with one, the module itself.
@@ -256,10 +238,3 @@ def replicate(module: nn.Module, count: int) -> list[nn.Module]:
 def learned(module: nn.Module) -> list[Tensor]:
     """Return the weights that training changes."""
     return [p for p in module.parameters() if p.requires_grad]
-
-
-def _coins(prg: Prg, device: torch.device) -> torch.Generator:
-    """Return a generator for choices that hide nothing, at the place where they are made."""
-    generator = torch.Generator(device=device)
-    generator.manual_seed(int.from_bytes(prg.fork("choices").bytes(7), "little"))
-    return generator

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tacit.disk import make_durable, write_durable
 from tacit.errors import DataError
 from tacit.files import open_arrays
-from tacit.split.returned import Returned
+from tacit.split.exchange import Returned
 
 _KEPT = 2
 """Checkpoints kept: a party that dies while writing one still has what the others have."""

@@ -21,16 +21,12 @@ from tacit.split.selection import (
     Draws,
     Everything,
     First,
-    Largest,
-    RandomisedLargest,
-    Selection,
-    mask_of,
+    RandomisedTopK,
+    Sparsifier,
+    Support,
+    as_mask,
 )
 from tacit.split.values import Unbiased, ValueCode
-
-Kept = Tensor | None
-"""Which values a message carried: of every row the same number, as ascending columns (rows, k) of
-int64; else a mask (rows, width); None for all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +42,8 @@ class Codec:
     """
 
     width: int
-    training: Selection
-    serving: Selection
+    training: Sparsifier
+    serving: Sparsifier
     forward: ValueCode
     backward: ValueCode
     ranks_subsets: bool = False
@@ -57,7 +53,7 @@ class Codec:
         self, rows: int, generator: torch.Generator | None, device: torch.device
     ) -> Draws | None:
         """Draw for a batch of training what does not depend on its values, while there is time."""
-        if not isinstance(self.training, RandomisedLargest):
+        if not isinstance(self.training, RandomisedTopK):
             return None
         return self.training.draw(torch.Size((rows, self.width)), generator, device)
 
@@ -68,7 +64,7 @@ class Codec:
         is_training: bool,
         generator: torch.Generator | None = None,
         draws: Draws | None = None,
-    ) -> tuple[Tensor, Kept]:
+    ) -> tuple[Tensor, Support]:
         """Return the bytes of one batch (rows, width), and what of it they carry.
 
         Args:
@@ -81,14 +77,18 @@ class Codec:
             DataError: an empty batch, another width, or values that are not finite.
         """
         h = h.detach()
-        _check_batch(h, self.width)
+        if h.dim() != 2 or h.shape[0] < 1 or h.shape[1] != self.width:
+            wanted = f"at least one row of {self.width} values"
+            raise DataError(f"wanted a batch of {wanted}, got {h.shape}")
+        if not is_finite(h):
+            raise _not_finite(h)
         choose = self._choose(is_training)
-        kept = _keep(h, choose, generator, draws)
+        kept = choose.keep(h, generator, draws)
         written = self.forward.write(_take(h, kept), generator)
         positions = self._pack_positions(kept, choose)
         return torch.cat([*positions, written]) if positions else written, kept
 
-    def unpack(self, data: Tensor, rows: int, *, is_training: bool) -> tuple[Tensor, Kept]:
+    def unpack(self, data: Tensor, rows: int, *, is_training: bool) -> tuple[Tensor, Support]:
         """Return the batch that the bytes stand for, zero where nothing was sent.
 
         Raises:
@@ -107,12 +107,12 @@ class Codec:
         return h, kept
 
     def pack_gradient(
-        self, gradient: Tensor, kept: Kept, *, generator: torch.Generator | None = None
+        self, gradient: Tensor, kept: Support, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return the bytes of the gradient at the kept values."""
         return self.backward.write(_take(gradient, kept), generator)
 
-    def unpack_gradient(self, data: Tensor, kept: Kept, rows: int) -> Tensor:
+    def unpack_gradient(self, data: Tensor, kept: Support, rows: int) -> Tensor:
         """Return the gradient (rows, width), zero where nothing was kept.
 
         Raises:
@@ -127,7 +127,7 @@ class Codec:
             raise DataError("a gradient holds values that are not finite")
         return _put(values, kept, rows, self.width)
 
-    def only(self, gradient: Tensor, kept: Kept) -> Tensor:
+    def only(self, gradient: Tensor, kept: Support) -> Tensor:
         """Return a gradient with zeros where nothing was kept."""
         return gradient if kept is None else gradient * as_mask(kept, self.width)
 
@@ -141,8 +141,8 @@ class Codec:
             is_training: whether the choice of values is that of training.
             generator: draws what is random, on the device of `h`.
         """
-        kept = self._choose(is_training)(h.flatten(0, -2), generator)
-        kept = None if kept is None else kept.reshape(h.shape)
+        kept = self._choose(is_training).keep(h.flatten(0, -2), generator)
+        kept = None if kept is None else as_mask(kept, self.width).reshape(h.shape)
         return _AsSent.apply(h, kept, self, generator)  # type: ignore[no-any-return,no-untyped-call]
 
     def penalty(self, h: Tensor) -> Tensor:
@@ -163,24 +163,24 @@ class Codec:
     @property
     def draws_forward(self) -> bool:
         """Tell whether packing a batch takes random choices."""
-        return isinstance(self.training, RandomisedLargest) or isinstance(self.forward, Unbiased)
+        return isinstance(self.training, RandomisedTopK) or isinstance(self.forward, Unbiased)
 
     @property
     def draws_backward(self) -> bool:
         """Tell whether packing a gradient takes random choices."""
         return isinstance(self.backward, Unbiased)
 
-    def _choose(self, is_training: bool) -> Selection:
+    def _choose(self, is_training: bool) -> Sparsifier:
         return self.training if is_training else self.serving
 
-    def _position_bytes(self, rows: int, choose: Selection) -> int:
+    def _position_bytes(self, rows: int, choose: Sparsifier) -> int:
         if isinstance(choose, Everything | First) or choose.count is None:
             return 0
         if self.ranks_subsets:
             return packed_bytes(rows, subset_bits(self.width, choose.count))
         return packed_bytes(rows * choose.count, bits_below(self.width))
 
-    def _pack_positions(self, kept: Kept, choose: Selection) -> list[Tensor]:
+    def _pack_positions(self, kept: Support, choose: Sparsifier) -> list[Tensor]:
         if kept is None or isinstance(choose, First):
             return []
         if choose.count is None:
@@ -190,7 +190,7 @@ class Codec:
             return [pack_subsets(kept, self.width)]
         return [pack_numbers(kept, bits_below(self.width))]
 
-    def _unpack_positions(self, data: Tensor, rows: int, choose: Selection) -> tuple[Kept, int]:
+    def _unpack_positions(self, data: Tensor, rows: int, choose: Sparsifier) -> tuple[Support, int]:
         """Return what a message says that it carries, and how many bytes of it that took."""
         if rows < 1:
             raise DataError(f"a batch has at least one row, got {rows}")
@@ -206,7 +206,11 @@ class Codec:
         else:
             bits = bits_below(self.width)
             columns = unpack_numbers(data[:used], rows * choose.count, bits).view(rows, -1)
-        _check_columns(columns, self.width)
+        # A power of two leaves no room for larger numbers in as many bits as are needed.
+        some, is_power = columns.numpy(), self.width & (self.width - 1) == 0
+        is_below = is_power or some[:, -1].max() < self.width
+        if not ((some[:, 1:] > some[:, :-1]).all() and is_below):
+            raise DataError(f"columns must ascend and lie below {self.width}")
         return columns, used
 
     def _unpack_uneven(self, data: Tensor, rows: int) -> tuple[Tensor, int]:
@@ -231,7 +235,7 @@ class _AsSent(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, kept: Kept, codec: Codec, generator: torch.Generator | None
+        ctx: Any, h: Tensor, kept: Support, codec: Codec, generator: torch.Generator | None
     ) -> Tensor:  # torch gives the context no type
         ctx.kept, ctx.codec, ctx.generator = kept, codec, generator
         if kept is None:
@@ -254,35 +258,20 @@ def _fill(values: Tensor, kept: Tensor) -> Tensor:
     return torch.where(kept, values, some)
 
 
-def as_mask(kept: Tensor, width: int) -> Tensor:
-    """Return what was kept as a mask (rows, width)."""
-    return kept if kept.dtype == torch.bool else mask_of(kept, width)
-
-
-def _keep(
-    h: Tensor, choose: Selection, generator: torch.Generator | None, draws: Draws | None
-) -> Kept:
-    if isinstance(choose, RandomisedLargest):
-        return choose.pick(h, draws or choose.draw(h.shape, generator, h.device))
-    if isinstance(choose, Largest):
-        return choose.columns(h)
-    return choose.columns(len(h), h.device) if isinstance(choose, First) else choose(h, generator)
-
-
-def _count(kept: Kept, everything: int) -> int:
+def _count(kept: Support, everything: int) -> int:
     if kept is None:
         return everything
     return int(kept.sum()) if kept.dtype == torch.bool else kept.numel()
 
 
-def _take(values: Tensor, kept: Kept) -> Tensor:
+def _take(values: Tensor, kept: Support) -> Tensor:
     """Return the kept ones of values (rows, width), row by row."""
     if kept is None:
         return values.reshape(-1)
     return values[kept] if kept.dtype == torch.bool else values.gather(1, kept).view(-1)
 
 
-def _put(values: Tensor, kept: Kept, rows: int, width: int) -> Tensor:
+def _put(values: Tensor, kept: Support, rows: int, width: int) -> Tensor:
     """Undo `_take`, with zeros elsewhere."""
     if kept is None:
         return values.view(rows, width)
@@ -297,23 +286,9 @@ def is_finite(values: Tensor) -> bool:
     return isfinite(values.sum().item()) or bool(torch.isfinite(values).all())
 
 
-def _check_batch(h: Tensor, width: int) -> None:
-    if h.dim() != 2 or h.shape[0] < 1 or h.shape[1] != width:
-        raise DataError(f"wanted a batch of at least one row of {width} values, got {h.shape}")
-    if not is_finite(h):
-        raise _not_finite(h)
-
-
 def _not_finite(h: Tensor) -> DataError:
     bad = int((~torch.isfinite(h)).any(1).sum())
     return DataError(
         f"the cut layer holds values that are not finite, in {bad} of {len(h)} rows; "
         "lower the learning rate or look at the inputs"
     )
-
-
-def _check_columns(columns: Tensor, width: int) -> None:
-    """Refuse columns that do not ascend, or of which the last is not one of `width`."""
-    some, is_power = columns.numpy(), width & (width - 1) == 0  # then no number can be larger
-    if not ((some[:, 1:] > some[:, :-1]).all() and (is_power or some[:, -1].max() < width)):
-        raise DataError(f"columns must ascend and lie below {width}")

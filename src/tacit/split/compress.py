@@ -1,12 +1,11 @@
 """The compressors by name, and the job line that chooses one."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from tacit.errors import ConfigError
 from tacit.split.codec import Codec
-from tacit.split.selection import Above, Everything, First, Largest, RandomisedLargest
-from tacit.split.values import Exact, Unbiased, Uniform
+from tacit.split.selection import Above, Everything, First, RandomisedTopK, Sparsifier, TopK
+from tacit.split.values import Exact, Unbiased, Uniform, ValueCode
 
 MAX_WIDTH = 1 << 20
 
@@ -57,98 +56,64 @@ def make_codec(compression: Compression, width: int) -> Codec:
             f"compress.k: cannot keep {compression.k} of the {width} values of the cut layer; "
             f"wanted at most {width}"
         )
-    return COMPRESSORS[compression.kind].make(compression, width)
-
-
-def _none(c: Compression, width: int) -> Codec:
-    all_ = Everything(width)
-    return Codec(width=width, training=all_, serving=all_, forward=Exact(), backward=Exact())
-
-
-def _shrink(c: Compression, width: int) -> Codec:
-    first = First(c.k or width)
-    return Codec(width=width, training=first, serving=first, forward=Exact(), backward=Exact())
-
-
-def _quantise(c: Compression, width: int) -> Codec:
-    all_, code = Everything(width), Uniform(c.bits or 8)
-    return Codec(width=width, training=all_, serving=all_, forward=code, backward=Exact())
-
-
-def _topk(c: Compression, width: int) -> Codec:
-    top = Largest(c.k or width)
-    return Codec(width=width, training=top, serving=top, forward=Exact(), backward=Exact())
-
-
-def _randtopk(c: Compression, width: int) -> Codec:
-    k = c.k or width
+    c, k, exact = compression, compression.k or width, Exact()
+    everything = Everything(width)
+    training: Sparsifier = everything
+    serving: Sparsifier = everything
+    forward: ValueCode = exact
+    backward: ValueCode = exact
+    l1_weight = 0.0
+    match c.kind:
+        case "shrink":
+            training = serving = First(k)
+        case "quantise":
+            forward = Uniform(c.bits or 8)
+        case "topk":
+            training = serving = TopK(k)
+        case "randtopk" | "randtopk-coded":
+            training, serving = RandomisedTopK(k, 0.1 if c.alpha is None else c.alpha), TopK(k)
+        case "l1":
+            serving = Above(0.01 if c.threshold is None else c.threshold)
+            l1_weight = 0.001 if c.weight is None else c.weight
+    if c.kind == "randtopk-coded":
+        forward, backward = Uniform(c.bits or 8), Unbiased(c.gradient_bits or 8)
     return Codec(
         width=width,
-        training=RandomisedLargest(k, _alpha(c)),
-        serving=Largest(k),
-        forward=Exact(),
-        backward=Exact(),
+        training=training,
+        serving=serving,
+        forward=forward,
+        backward=backward,
+        ranks_subsets=c.kind == "randtopk-coded",
+        l1_weight=l1_weight,
     )
 
 
-def _coded(c: Compression, width: int) -> Codec:
-    k = c.k or width
-    return Codec(
-        width=width,
-        training=RandomisedLargest(k, _alpha(c)),
-        serving=Largest(k),
-        forward=Uniform(c.bits or 8),
-        backward=Unbiased(c.gradient_bits or 8),
-        ranks_subsets=True,
-    )
-
-
-def _l1(c: Compression, width: int) -> Codec:
-    return Codec(
-        width=width,
-        training=Everything(width),
-        serving=Above(0.01 if c.threshold is None else c.threshold),
-        forward=Exact(),
-        backward=Exact(),
-        l1_weight=0.001 if c.weight is None else c.weight,
-    )
-
-
-def _alpha(c: Compression) -> float:
-    return 0.1 if c.alpha is None else c.alpha
-
-
-@dataclass(frozen=True)
-class _Entry:
-    make: Callable[[Compression, int], Codec]
-    needs: frozenset[str] = frozenset()
-    takes: frozenset[str] = frozenset()
-
-
-_K = frozenset({"k"})
-COMPRESSORS: dict[str, _Entry] = {
-    "none": _Entry(_none),
-    "shrink": _Entry(_shrink, needs=_K),
-    "quantise": _Entry(_quantise, needs=frozenset({"bits"}), takes=frozenset({"feedback"})),
-    "topk": _Entry(_topk, needs=_K, takes=frozenset({"feedback"})),
-    "randtopk": _Entry(_randtopk, needs=_K, takes=frozenset({"alpha", "feedback"})),
-    "randtopk-coded": _Entry(
-        _coded, needs=_K, takes=frozenset({"alpha", "bits", "gradient_bits", "feedback"})
+COMPRESSORS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "none": (frozenset(), frozenset()),
+    "shrink": (frozenset({"k"}), frozenset()),
+    "quantise": (frozenset({"bits"}), frozenset({"feedback"})),
+    "topk": (frozenset({"k"}), frozenset({"feedback"})),
+    "randtopk": (frozenset({"k"}), frozenset({"alpha", "feedback"})),
+    "randtopk-coded": (
+        frozenset({"k"}),
+        frozenset({"alpha", "bits", "gradient_bits", "feedback"}),
     ),
-    "l1": _Entry(_l1, takes=frozenset({"weight", "threshold"})),
+    "l1": (frozenset(), frozenset({"weight", "threshold"})),
 }
-"""Every compressor there is. One that is not here does not exist; one that is here is tested."""
+"""Every compressor there is, with the settings that it needs and those that it may have.
+
+One that is not here does not exist; one that is here is tested."""
 
 
 def _check_settings(c: Compression) -> None:
-    entry = COMPRESSORS[c.kind]
+    needs, takes = COMPRESSORS[c.kind]
     asked = {field.name: getattr(c, field.name) for field in fields(c) if field.name != "kind"}
     given = {name for name, value in asked.items() if value is not None and value is not False}
-    missing, strange = entry.needs - given, given - entry.needs - entry.takes
+    missing, strange = needs - given, given - needs - takes
     if missing:
         raise ConfigError(f"compress: kind {c.kind!r} needs {', '.join(sorted(missing))}")
     if strange:
-        known = ", ".join(sorted(entry.needs | entry.takes)) or "no settings"
+        known = ", ".join(sorted(needs | takes)) or "no settings"
         raise ConfigError(
             f"compress: kind {c.kind!r} has no {', '.join(sorted(strange))}; it takes {known}"
         )

@@ -28,12 +28,32 @@ def cut(model: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
         names = [name for name, _ in model.named_modules() if name]
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         raise ConfigError(f"cut: the model has no layer {at!r}; it has {shown}")
-    traced = _trace(model, at)
+    try:
+        with TRACING:
+            traced = fx.GraphModule(model, _LeafTracer(at).trace(model))
+    except (fx.proxy.TraceError, TypeError) as error:
+        raise ConfigError(
+            f"cut: torch.fx cannot trace the model ({error}); give the two parts as modules"
+        ) from error
     nodes = list(traced.graph.nodes)
-    where = _find(nodes, at)
-    below, above = nodes[: where + 1], nodes[where + 1 :]
-    _check_crossing(below, above, nodes[where], at)
-    return _bottom(traced, below), _top(traced, above, nodes[where])
+    places = [i for i, node in enumerate(nodes) if node.op == "call_module" and node.target == at]
+    if len(places) != 1:
+        raise ConfigError(f"cut: layer {at!r} runs {len(places)} times; wanted once")
+    below, above = nodes[: places[0] + 1], nodes[places[0] + 1 :]
+    # Weights that both parts read are copied to both: only what is computed would have to travel.
+    under = {node for node in below[:-1] if node.op != "get_attr"}
+    crossing = sorted(
+        {str(used) for node in above for used in node.all_input_nodes if used in under}
+    )
+    if crossing:
+        raise ConfigError(
+            f"cut: besides the output of {at!r}, the rest of the model needs "
+            f"{', '.join(crossing)}; cut where one value crosses"
+        )
+    bottom, top = fx.Graph(), fx.Graph()
+    bottom.output(_copy(bottom, below, {})[below[-1]])
+    _copy(top, above, {below[-1]: top.placeholder("h")})
+    return _module(traced, bottom), _module(traced, top)
 
 
 class _LeafTracer(Tracer):
@@ -47,55 +67,16 @@ class _LeafTracer(Tracer):
         return not self._at.startswith(f"{module_qualified_name}.")
 
 
-def _trace(model: nn.Module, at: str) -> fx.GraphModule:
-    try:
-        with TRACING:
-            return fx.GraphModule(model, _LeafTracer(at).trace(model))
-    except (fx.proxy.TraceError, TypeError) as error:
-        raise ConfigError(
-            f"cut: torch.fx cannot trace the model ({error}); give the two parts as modules"
-        ) from error
-
-
-def _find(nodes: Sequence[fx.Node], at: str) -> int:
-    places = [i for i, node in enumerate(nodes) if node.op == "call_module" and node.target == at]
-    if len(places) != 1:
-        raise ConfigError(f"cut: layer {at!r} runs {len(places)} times; wanted once")
-    return places[0]
-
-
-def _check_crossing(
-    below: Sequence[fx.Node], above: Sequence[fx.Node], last: fx.Node, at: str
-) -> None:
-    under = {node for node in below if node.op != "get_attr"} - {last}
-    crossing = sorted(
-        {str(used) for node in above for used in node.all_input_nodes if used in under}
-    )
-    if crossing:
-        raise ConfigError(
-            f"cut: besides the output of {at!r}, the rest of the model needs "
-            f"{', '.join(crossing)}; cut where one value crosses"
-        )
-
-
-def _bottom(traced: fx.GraphModule, nodes: Sequence[fx.Node]) -> nn.Module:
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    for node in nodes:
-        copies[node] = graph.node_copy(node, lambda used: copies[used])
-    graph.output(copies[nodes[-1]])
-    return _module(traced, graph)
-
-
-def _top(traced: fx.GraphModule, nodes: Sequence[fx.Node], last: fx.Node) -> nn.Module:
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {last: graph.placeholder("h")}
+def _copy(
+    graph: fx.Graph, nodes: Sequence[fx.Node], copies: dict[fx.Node, fx.Node]
+) -> dict[fx.Node, fx.Node]:
+    """Copy nodes into a graph, with the weights that they read, and return what became of each."""
     for node in nodes:
         for used in node.all_input_nodes:
             if used.op == "get_attr" and used not in copies:
                 copies[used] = graph.node_copy(used)
         copies[node] = graph.node_copy(node, lambda used: copies[used])
-    return _module(traced, graph)
+    return copies
 
 
 def _module(traced: fx.GraphModule, graph: fx.Graph) -> nn.Module:
@@ -118,7 +99,7 @@ class Flat(nn.Module):
         return nn.functional.layer_norm(h, h.shape[1:]) if self.is_normalised else h
 
 
-class Shaped(nn.Module):
+class ShapedTop(nn.Module):
     """A top whose input comes flat from the wire."""
 
     def __init__(self, top: nn.Module, shape: Sequence[int]) -> None:

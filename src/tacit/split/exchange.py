@@ -1,7 +1,8 @@
 """What the parties of a split model say to each other: who has what, then packed bytes."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import DisagreementError, FrameError, LinkError
 from tacit.party import Fact, Session
+from tacit.result import Leak
 from tacit.ring import KEY_BYTES, Prg
 from tacit.split.task import SplitTask
 
@@ -39,6 +41,29 @@ _NAMES = 64
 """Steps after which the names of parts begin again."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Returned:
+    """One message with gradients, beside the values that it answers: for an audit of what it tells.
+
+    Attributes:
+        step: number of the batch.
+        share: of the batch that is in this message; below 1 with micro-batches.
+        rows: which rows it is about.
+        cut: (rows, width) their values as they arrived at the label owner.
+        gradient: (rows, width) as the feature owner unpacks it.
+    """
+
+    step: int
+    share: float
+    rows: Tensor
+    cut: Tensor
+    gradient: Tensor
+
+
+OnReturned = Callable[[str, Returned], None]
+"""Is shown every message with gradients, and to whom it goes."""
+
+
 def introduce(session: Session, task: SplitTask, *, rows: int, width: int) -> dict[str, int]:
     """Tell everyone our numbers, hear theirs, and stop with words where they do not fit.
 
@@ -51,7 +76,8 @@ def introduce(session: Session, task: SplitTask, *, rows: int, width: int) -> di
     Returns:
         The width of every feature owner's cut layer.
     """
-    mine = (rows, width, task.compression.k or 0, _short_hash(task.cut))
+    layer = int.from_bytes(hashlib.sha256(task.cut.encode()).digest()[:4], "little")
+    mine = (rows, width, task.compression.k or 0, layer)
     session.publish(PART, mine)
     widths = {session.me: width} if session.me in task.feature_owners else {}
     for peer in session.peers:
@@ -84,6 +110,29 @@ def common_step(session: Session, mine: Iterable[int]) -> int:
     for peer in session.peers:
         shared &= set(session.learn(peer, CHECKPOINTS))
     return max(shared - {NO_STEP}, default=0)
+
+
+def cut_leak(label_owner: str, owner: str, when: str, elements: int) -> Leak:
+    """Say for the ledger that the label owner sees an owner's cut layer."""
+    return Leak(
+        to=label_owner,
+        what=f"values of the cut layer of {owner}, while {when}",
+        why="split learning sends them in the clear",
+        kind="protocol",
+        elements=elements,
+    )
+
+
+def gradient_leak(task: SplitTask, owner: str, elements: int) -> Leak:
+    """Say for the ledger that an owner sees gradients."""
+    what = f"gradients at the cut layer of {owner}"
+    return Leak(to=owner, what=what, why=task.why_gradients, kind="protocol", elements=elements)
+
+
+def classes_leak(owner: str, elements: int) -> Leak:
+    """Say for the ledger that an owner sees what it asked for."""
+    why = "the declared result of the job"
+    return Leak(to=owner, what="predicted classes", why=why, kind="output", elements=elements)
 
 
 def name_part(step: int, number: int) -> str:
@@ -133,7 +182,3 @@ def _compare(peer: str, task: SplitTask, mine: tuple[int, ...], theirs: tuple[in
         )
     if (peer in task.feature_owners) != (width > 0):
         raise DisagreementError(peer, f"announced a cut layer of {width} values for its role")
-
-
-def _short_hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")

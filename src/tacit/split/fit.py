@@ -31,12 +31,12 @@ from tacit.result import Claim, Cost, Leak, Metric, PartyReport, Result
 from tacit.split.compress import Compression, make_codec
 from tacit.split.cut import Flat, cut_shape
 from tacit.split.defend import Defence
+from tacit.split.exchange import OnReturned
 from tacit.split.local import cut_model
 from tacit.split.part import train_features, train_labels
-from tacit.split.returned import OnReturned
 from tacit.split.rows import Divided, divide_rows
 from tacit.split.summary import Done, draw_epochs, summarise
-from tacit.split.task import Pace, SplitTask
+from tacit.split.task import SplitTask, TrainingPace
 from tacit.split.top import Epoch
 
 _LOG = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def fit(
     classes: int | None = None,
     compress: Compression | None = None,
     defences: tuple[Defence, ...] = (),
-    pace: Pace | None = None,
+    pace: TrainingPace | None = None,
     test_share: float = 0.2,
     label_owner: str = "labels",
     launch: Launch = "threads",
@@ -169,7 +169,14 @@ def fit(
     given = _by_owner(features, owners)
     held = None if isinstance(labels, Tensor) else features_and_labels(labels)[1]
     y = _tensor(labels if held is None else held).long()
-    _check(given, y, owners, label_owner)
+    if set(given) != set(owners) or not set(owners) - {label_owner}:
+        raise ConfigError(
+            "wanted features and a module of the same owners, at least one beside "
+            f"{label_owner!r}, got {sorted(given)} and {sorted(owners)}"
+        )
+    counts = {name: len(rows) for name, rows in given.items()}
+    if y.dim() != 1 or set(counts.values()) != {len(y)}:
+        raise DataError(f"wanted a label per row, got labels {tuple(y.shape)} and rows {counts}")
     task = SplitTask(
         feature_owners=tuple(name for name in owners if name != label_owner),
         label_owner=label_owner,
@@ -177,7 +184,7 @@ def fit(
         cut=cut or "cut",
         compression=compress or Compression(),
         defences=defences,
-        pace=pace or Pace(),
+        pace=pace or TrainingPace(),
         label_owner_has_features=label_owner in owners,
     )
     # The label owner's own cut layer is the last that the top takes.
@@ -300,9 +307,11 @@ def _run(
         found = run_threads(programs, meeting, progress=told)
     else:
         found = run_processes(programs, meeting)
+    # Weights come from the process that trained them; in threads they are here already.
     for name, ended in found.items():
         for part, state in ended.parts.items():
-            _put(top if part == "top" else bottoms[name], state)
+            module = top if part == "top" else bottoms[name]
+            module.load_state_dict({key: torch.from_numpy(np.array(v)) for key, v in state.items()})
     merged = merge_results(tuple(ended.result for ended in found.values()))
     return SplitModel(
         bottoms=bottoms,
@@ -326,11 +335,6 @@ def _summary(
 
 def _state(module: nn.Module) -> dict[str, np.ndarray]:
     return {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
-
-
-def _put(module: nn.Module, state: Mapping[str, np.ndarray]) -> None:
-    """Take over weights from the process that trained them; in threads they are here already."""
-    module.load_state_dict({name: torch.from_numpy(np.array(one)) for name, one in state.items()})
 
 
 def _parts(
@@ -363,17 +367,6 @@ def _by_owner(
     if len(owners) != 1:
         raise ConfigError(f"wanted features by owner, for {', '.join(owners)}")
     return {owners[0]: features}
-
-
-def _check(given: Mapping[str, Handed], y: Tensor, owners: tuple[str, ...], lab: str) -> None:
-    if set(given) != set(owners) or not set(owners) - {lab}:
-        raise ConfigError(
-            f"wanted features and a module of the same owners, at least one beside {lab!r}, got "
-            f"{sorted(given)} and {sorted(owners)}"
-        )
-    counts = {name: len(rows) for name, rows in given.items()}
-    if y.dim() != 1 or set(counts.values()) != {len(y)}:
-        raise DataError(f"wanted a label per row, got labels {tuple(y.shape)} and rows {counts}")
 
 
 def _tensor(rows: Handed) -> Tensor:

@@ -12,12 +12,13 @@ from tacit.errors import ConfigError
 from tacit.ring import KEY_BYTES, Prg
 from tacit.split.codec import Codec
 from tacit.split.compress import make_codec
-from tacit.split.cut import Flat, Shaped, cut, cut_shape
+from tacit.split.cut import Flat, ShapedTop, cut, cut_shape
 from tacit.split.defend import blur_activations, blur_gradient, defence_loss, hide_labels
-from tacit.split.models import CUT, Network, make_model
-from tacit.split.returned import Returned
+from tacit.split.exchange import Returned
+from tacit.split.models import CUT, NetworkSpec, make_model
 from tacit.split.scoring import weighted_loss
-from tacit.split.task import Pace, SplitTask, Step, make_optimiser, steps, steps_per_epoch
+from tacit.split.stepping import make_optimiser, steps, steps_per_epoch
+from tacit.split.task import SplitTask, TrainingPace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,18 +90,18 @@ def cut_model(model: nn.Module, task: SplitTask, example: Tensor) -> Halves:
     inner = cut_shape(low, example)
     return Halves(
         bottom=Flat(low, is_normalised=task.is_normalised),
-        top=Shaped(high, inner),
+        top=ShapedTop(high, inner),
         codec=make_codec(task.compression, prod(inner)),
     )
 
 
-def make_bottom(network: Network, task: SplitTask, shape: Sequence[int]) -> nn.Module:
+def make_bottom(network: NetworkSpec, task: SplitTask, shape: Sequence[int]) -> nn.Module:
     """Build a feature owner's part with fresh weights, for rows of a shape."""
     return Flat(cut(network(shape), task.cut)[0], is_normalised=task.is_normalised)
 
 
 def make_top(
-    network: Network, task: SplitTask, shape: Sequence[int] | None = None
+    network: NetworkSpec, task: SplitTask, shape: Sequence[int] | None = None
 ) -> tuple[nn.Module, dict[str, int]]:
     """Build the label owner's part with fresh weights, and say which widths it takes.
 
@@ -113,7 +114,7 @@ def make_top(
         raise ConfigError(f"a cut at {task.cut!r} needs the shape of a row; wanted {CUT!r}")
     low, high = cut(network(shape), task.cut)
     inner = cut_shape(low, torch.zeros(1, *shape))
-    return Shaped(high, inner), {task.feature_owners[0]: prod(inner)}
+    return ShapedTop(high, inner), {task.feature_owners[0]: prod(inner)}
 
 
 def fit_locally(
@@ -160,7 +161,9 @@ def fit_locally(
         arriving = blur_activations(task.defences, shown, noise).view_as(shown)
         sent = halves.codec.apply(arriving, is_training=True, generator=generator)
         if on_gradient is not None:
-            _show(on_gradient, step, rows, sent.detach(), arriving)
+            # The gradient of what arrived comes back later: shown once it is there.
+            tell = partial(_tell, on_gradient, step.number, rows, sent.detach())
+            arriving.register_hook(tell)  # type: ignore[no-untyped-call]
         if any(one.kind.startswith("gradient-") for one in task.defences):
             sent.register_hook(partial(blur_gradient, task.defences, prg=noise))  # type: ignore[no-untyped-call]
         loss = weighted_loss(halves.top(torch.cat([sent, own], 1)), targets[rows], weights)
@@ -176,7 +179,7 @@ def fit_locally(
     return losses
 
 
-def training_bytes(codec: Codec, rows: int, pace: Pace) -> int:
+def training_bytes(codec: Codec, rows: int, pace: TrainingPace) -> int:
     """Return what one feature owner sends and receives while training, as the meter counts it."""
     full, rest = divmod(rows, pace.batch_rows)
     sizes = [pace.batch_rows] * full + ([rest] if rest else [])
@@ -187,14 +190,8 @@ def training_bytes(codec: Codec, rows: int, pace: Pace) -> int:
     return per_epoch * pace.epochs
 
 
-def _show(
-    on_gradient: Callable[[Returned], None], step: Step, rows: Tensor, cut: Tensor, arriving: Tensor
+def _tell(
+    on_gradient: Callable[[Returned], None], step: int, rows: Tensor, cut: Tensor, gradient: Tensor
 ) -> None:
-    """Show the gradient that will come back of what arrived, once it is there."""
-
-    def tell(gradient: Tensor) -> None:
-        on_gradient(
-            Returned(step=step.number, share=1.0, rows=rows, cut=cut, gradient=gradient.detach())
-        )
-
-    arriving.register_hook(tell)  # type: ignore[no-untyped-call]
+    shown = Returned(step=step, share=1.0, rows=rows, cut=cut, gradient=gradient.detach())
+    on_gradient(shown)

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import torch
@@ -13,12 +14,14 @@ from tacit.errors import ConfigError
 CUT = "cut"
 """The layer at which the models here are meant to be cut; others can be named too."""
 
+_EMBEDDING = 100
+"""Numbers to a word or an item."""
 Make = Callable[[tuple[int, ...], int, int], nn.Module]
 """Takes the shape of a row, the number of classes and the width of the cut layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
+class NetworkSpec:
     """A model of the table, before the shape of a row is known.
 
     Attributes:
@@ -121,22 +124,14 @@ def _two_conv(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
     )
 
 
-def _resnet20(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
-    """Build ResNet-20 (He et al. 2016) with as many channels at the end as the cut is wide."""
-    return _residual("resnet20", shape, classes, width, quarters=1)
-
-
-def _resnet20_quarters(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
-    """Build one that averages each quarter of the picture: four times wider a cut for its channels.
-
-    The label owner does the rest of what ResNet-20's last pooling does.
-    """
-    return _residual("resnet20-quarters", shape, classes, width, quarters=2)
-
-
 def _residual(
     kind: str, shape: tuple[int, ...], classes: int, width: int, *, quarters: int
 ) -> nn.Module:
+    """Build ResNet-20 (He et al. 2016) with as many channels at the end as the cut is wide.
+
+    With ``quarters`` = 2 it averages each quarter of the picture: four times wider a cut for its
+    channels, and the label owner does the rest of what ResNet-20's last pooling does.
+    """
     channels, _ = _picture(shape, least=8)
     last, rest = divmod(width, quarters**2)
     if rest or last % 4:
@@ -144,15 +139,20 @@ def _residual(
             f"{kind}: the cut layer's width must be a multiple of {4 * quarters**2}, got {width}"
         )
     widths = (last // 4, last // 2, last)
+
+    def stage(inside: int, outside: int, stride: int) -> nn.Sequential:
+        sizes = ((inside, stride), (outside, 1), (outside, 1))
+        return nn.Sequential(*(ResidualBlock(one, outside, step) for one, step in sizes))
+
     return nn.Sequential(
         OrderedDict(
             picture=_Picture(channels),
             stem=nn.Conv2d(channels, widths[0], 3, padding=1, bias=False),
             stem_norm=nn.BatchNorm2d(widths[0]),
             bend=nn.ReLU(),
-            block1=_stage(widths[0], widths[0], 1),
-            block2=_stage(widths[0], widths[1], 2),
-            block3=_stage(widths[1], widths[2], 2),
+            block1=stage(widths[0], widths[0], 1),
+            block2=stage(widths[0], widths[1], 2),
+            block3=stage(widths[1], widths[2], 2),
             pool=nn.AdaptiveAvgPool2d(quarters),
             cut=nn.Flatten(),
             head=nn.Linear(width, classes),
@@ -160,15 +160,7 @@ def _residual(
     )
 
 
-def _stage(inside: int, outside: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(
-        Residual(inside, outside, stride),
-        Residual(outside, outside, 1),
-        Residual(outside, outside, 1),
-    )
-
-
-class Residual(nn.Module):
+class ResidualBlock(nn.Module):
     """Two convolutions and a way past them."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
@@ -193,12 +185,13 @@ class Residual(nn.Module):
 class TextCnn(nn.Module):
     """Convolutions of 3, 4 and 5 words, the strongest answer of each (Kim 2014)."""
 
-    def __init__(self, vocabulary: int, classes: int, width: int, embedding: int = 100) -> None:
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int) -> None:
         super().__init__()
+        vocabulary = _vocabulary(shape)
         if width % 3:
             raise ConfigError(f"textcnn: the cut layer's width must be a multiple of 3: {width}")
-        self.embed = nn.Embedding(vocabulary, embedding, padding_idx=0)
-        self.windows = nn.ModuleList(nn.Conv1d(embedding, width // 3, n) for n in (3, 4, 5))
+        self.embed = nn.Embedding(vocabulary, _EMBEDDING, padding_idx=0)
+        self.windows = nn.ModuleList(nn.Conv1d(_EMBEDDING, width // 3, n) for n in (3, 4, 5))
         self.cut = nn.ReLU()
         self.head = nn.Linear(width, classes)
 
@@ -216,10 +209,10 @@ class Gru4Rec(nn.Module):
     Sessions are padded with 0 on the left, so that the last item comes last.
     """
 
-    def __init__(self, items: int, classes: int, width: int, embedding: int = 100) -> None:
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int) -> None:
         super().__init__()
-        self.embed = nn.Embedding(items, embedding, padding_idx=0)
-        self.recur = nn.GRU(embedding, width, batch_first=True)
+        self.embed = nn.Embedding(_vocabulary(shape), _EMBEDDING, padding_idx=0)
+        self.recur = nn.GRU(_EMBEDDING, width, batch_first=True)
         self.cut = nn.Identity()
         self.head = nn.Linear(width, classes)
 
@@ -233,8 +226,9 @@ class Gru4Rec(nn.Module):
 class SmallVit(nn.Module):
     """A vision Transformer: patches, four layers, their mean (Dosovitskiy et al. 2021)."""
 
-    def __init__(self, channels: int, side: int, classes: int, width: int) -> None:
+    def __init__(self, shape: tuple[int, ...], classes: int, width: int) -> None:
         super().__init__()
+        channels, side = _picture(shape, least=8)
         patch = max(side // 8, 1)
         if width % 8 or side % patch:
             raise ConfigError(
@@ -281,19 +275,6 @@ def _picture(shape: tuple[int, ...], *, least: int) -> tuple[int, int]:
     return (1 if len(shape) == 2 else shape[0]), shape[-1]
 
 
-def _textcnn(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
-    return TextCnn(_vocabulary(shape), classes, width)
-
-
-def _gru4rec(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
-    return Gru4Rec(_vocabulary(shape), classes, width)
-
-
-def _vit(shape: tuple[int, ...], classes: int, width: int) -> nn.Module:
-    channels, side = _picture(shape, least=8)
-    return SmallVit(channels, side, classes, width)
-
-
 def _vocabulary(shape: tuple[int, ...]) -> int:
     if len(shape) != 2:
         raise ConfigError(f"model: wanted the shape (tokens, vocabulary), got {shape}")
@@ -301,13 +282,13 @@ def _vocabulary(shape: tuple[int, ...]) -> int:
 
 
 MODELS: dict[str, Make] = {
-    "gru4rec": _gru4rec,
+    "gru4rec": Gru4Rec,
     "mlp": _mlp,
-    "resnet20": _resnet20,
-    "resnet20-quarters": _resnet20_quarters,
-    "textcnn": _textcnn,
+    "resnet20": partial(_residual, "resnet20", quarters=1),
+    "resnet20-quarters": partial(_residual, "resnet20-quarters", quarters=2),
+    "textcnn": TextCnn,
     "two-conv": _two_conv,
-    "vit": _vit,
+    "vit": SmallVit,
 }
 
 READS_TOKENS = frozenset({"gru4rec", "textcnn"})

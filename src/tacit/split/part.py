@@ -9,14 +9,11 @@ from torch import Tensor, nn
 from tacit.party import Session
 from tacit.split.bottom import BottomTrainer
 from tacit.split.codec import Codec
-from tacit.split.returned import OnReturned
+from tacit.split.exchange import OnReturned
 from tacit.split.rows import Divided
-from tacit.split.serve import Answered, answer, ask, stop_asking
+from tacit.split.serve import SERVE_ROWS, Answered, answer, ask, stop_asking
 from tacit.split.task import SplitTask
 from tacit.split.top import Epoch, OwnFeatures, TopTrainer
-
-SERVE_ROWS = 256
-"""Rows of a question that travel in one message."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

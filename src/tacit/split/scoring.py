@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, fx, nn
 
-from tacit.split.cut import Shaped
+from tacit.split.cut import ShapedTop
 from tacit.split.defend import Defence, defence_loss
 
 SMALL_WEIGHTS = 1 << 16
@@ -23,7 +23,7 @@ class Scored:
     """
 
     logits: Tensor
-    slopes: Sequence[Tensor]
+    gradients: Sequence[Tensor]
     finish: Callable[[], None]
 
 
@@ -109,7 +109,7 @@ class _Traced:
             found = torch.autograd.grad(loss, h, retain_graph=True, allow_unused=True)
             return Scored(logits.detach(), _filled(h, found), lambda: self._finish(loss))
         torch.autograd.backward(loss)
-        return Scored(logits.detach(), _filled(h, [one.grad for one in h]), _nothing)
+        return Scored(logits.detach(), _filled(h, [one.grad for one in h]), lambda: None)
 
     def _finish(self, loss: Tensor) -> None:
         if self._weights:
@@ -140,21 +140,21 @@ class _Linear:
         with torch.no_grad():
             joined = h[0] if len(h) == 1 else torch.cat(list(h), 1)
             logits = nn.functional.linear(joined, self._layer.weight, self._layer.bias)
-            slope = logits.softmax(1).mul_(weight).sub_(ones)
-            back = slope @ self._layer.weight
-            slopes = [back] if len(h) == 1 else torch.split(back, [one.shape[1] for one in h], 1)
-        return Scored(logits, slopes, lambda: self._finish(slope, joined))
+            error = logits.softmax(1).mul_(weight).sub_(ones)
+            back = error @ self._layer.weight
+            found = [back] if len(h) == 1 else torch.split(back, [one.shape[1] for one in h], 1)
+        return Scored(logits, found, lambda: self._finish(error, joined))
 
-    def _finish(self, slope: Tensor, joined: Tensor) -> None:
+    def _finish(self, error: Tensor, joined: Tensor) -> None:
         with torch.no_grad():
-            _add(self._layer.weight, slope.T @ joined)
+            _add(self._layer.weight, error.T @ joined)
             if self._layer.bias is not None:
-                _add(self._layer.bias, slope.sum(0))
+                _add(self._layer.bias, error.sum(0))
 
 
 def linear_layer(top: nn.Module) -> nn.Linear | None:
     """Return the layer that a top consists of, if that is one linear layer and nothing else."""
-    if isinstance(top, Shaped):
+    if isinstance(top, ShapedTop):
         return linear_layer(top.top) if len(top.shape) == 1 else None
     if isinstance(top, fx.GraphModule):
         nodes = [node for node in top.graph.nodes if node.op not in ("placeholder", "output")]
@@ -165,16 +165,12 @@ def linear_layer(top: nn.Module) -> nn.Linear | None:
     return top if isinstance(top, nn.Linear) and is_plain else None
 
 
-def _filled(h: Sequence[Tensor], slopes: Sequence[Tensor | None]) -> list[Tensor]:
+def _filled(h: Sequence[Tensor], found: Sequence[Tensor | None]) -> list[Tensor]:
     """Put zeros where a top made no use of a cut layer."""
-    pairs = zip(h, slopes, strict=True)
-    return [torch.zeros_like(one) if slope is None else slope for one, slope in pairs]
+    pairs = zip(h, found, strict=True)
+    return [torch.zeros_like(one) if gradient is None else gradient for one, gradient in pairs]
 
 
 def _add(weight: Tensor, gradient: Tensor) -> None:
     if weight.requires_grad:
         weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
-
-
-def _nothing() -> None:
-    """Have nothing left to do."""

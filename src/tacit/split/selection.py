@@ -8,81 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+Support = Tensor | None
+"""Which values a message carries: of every row the same number, as ascending columns (rows, k) of
+int64; else a mask (rows, width); None for all of them."""
 _FEW = 16
 """Up to so many of the largest are looked for one by one."""
-
-
-class Selection(Protocol):
-    """Chooses, row by row, the values that travel."""
-
-    @property
-    def count(self) -> int | None:
-        """Return how many values a row keeps, or None if rows differ."""
-        ...
-
-    def __call__(self, h: Tensor, generator: torch.Generator | None) -> Tensor | None:
-        """Return a mask shaped like `h` (rows, width), or None where all is kept."""
-        ...
-
-
-@dataclass(frozen=True)
-class Everything:
-    """Keep all values."""
-
-    width: int
-
-    @property
-    def count(self) -> int:
-        """Return the width."""
-        return self.width
-
-    def __call__(self, h: Tensor, generator: torch.Generator | None) -> None:
-        """Keep all."""
-        return
-
-
-@dataclass(frozen=True)
-class First:
-    """Keep the first k values: what a cut layer of k neurons would send."""
-
-    k: int
-
-    @property
-    def count(self) -> int:
-        """Return k."""
-        return self.k
-
-    def __call__(self, h: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the mask of the first k columns."""
-        return mask_of(self.columns(len(h), h.device), h.shape[1])
-
-    def columns(self, rows: int, device: torch.device) -> Tensor:
-        """Return the first k columns, for every row (rows, k)."""
-        return torch.arange(self.k, device=device).expand(rows, self.k)
-
-
-@dataclass(frozen=True)
-class Largest:
-    """Keep the k values of largest magnitude."""
-
-    k: int
-
-    @property
-    def count(self) -> int:
-        """Return k."""
-        return self.k
-
-    def __call__(self, h: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the mask of the top k."""
-        return mask_of(self.columns(h), h.shape[1])
-
-    def columns(self, h: Tensor) -> Tensor:
-        """Return the columns of the top k, ascending (rows, k)."""
-        if h.device.type != "cpu":
-            return h.abs().topk(self.k, dim=1).indices.sort(1).values
-        found = _largest(h.detach().abs().float().contiguous().numpy(), self.k)
-        found.sort(1)
-        return torch.from_numpy(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,25 +32,88 @@ class Draws:
     ranks: Tensor
 
 
+class Sparsifier(Protocol):
+    """Chooses, row by row, the values that travel."""
+
+    @property
+    def count(self) -> int | None:
+        """Return how many values a row keeps, or None if rows differ."""
+        ...
+
+    def keep(
+        self, h: Tensor, generator: torch.Generator | None = None, draws: Draws | None = None
+    ) -> Support:
+        """Return what is kept of `h` (rows, width); `draws` are those made before, if any are."""
+        ...
+
+
 @dataclass(frozen=True)
-class RandomisedLargest:
+class Everything:
+    """Keep all values."""
+
+    count: int
+
+    def keep(
+        self, h: Tensor, generator: torch.Generator | None = None, draws: Draws | None = None
+    ) -> None:
+        """Keep all."""
+        return
+
+
+@dataclass(frozen=True)
+class First:
+    """Keep the first k values: what a cut layer of k neurons would send."""
+
+    count: int
+
+    def keep(
+        self, h: Tensor, generator: torch.Generator | None = None, draws: Draws | None = None
+    ) -> Tensor:
+        """Keep the first k columns."""
+        return self.columns(len(h), h.device)
+
+    def columns(self, rows: int, device: torch.device) -> Tensor:
+        """Return the first k columns, for every row (rows, k)."""
+        return torch.arange(self.count, device=device).expand(rows, self.count)
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Keep the k values of largest magnitude."""
+
+    count: int
+
+    def keep(
+        self, h: Tensor, generator: torch.Generator | None = None, draws: Draws | None = None
+    ) -> Tensor:
+        """Keep the columns of the top k."""
+        return self.columns(h)
+
+    def columns(self, h: Tensor) -> Tensor:
+        """Return the columns of the top k, ascending (rows, k)."""
+        if h.device.type != "cpu":
+            return h.abs().topk(self.count, dim=1).indices.sort(1).values
+        found = _largest(h.detach().abs().float().contiguous().numpy(), self.count)
+        found.sort(1)
+        return torch.from_numpy(found)
+
+
+@dataclass(frozen=True)
+class RandomisedTopK:
     """Keep k values drawn one by one: of the top k with probability 1 − alpha (eq. 3-19).
 
     Each draw takes a uniform one of the top-k values that are not chosen yet with probability
     1 − alpha, else a uniform one of the others; when the others are used up, a top-k one.
     """
 
-    k: int
+    count: int
     alpha: float
 
-    @property
-    def count(self) -> int:
-        """Return k."""
-        return self.k
-
-    def __call__(self, h: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the mask of one drawing per row."""
-        return mask_of(self.pick(h, self.draw(h.shape, generator, h.device)), h.shape[1])
+    def keep(
+        self, h: Tensor, generator: torch.Generator | None = None, draws: Draws | None = None
+    ) -> Tensor:
+        """Keep one drawing per row."""
+        return self.pick(h, draws or self.draw(h.shape, generator, h.device))
 
     def draw(
         self, shape: torch.Size, generator: torch.Generator | None, device: torch.device
@@ -141,22 +134,23 @@ class RandomisedLargest:
         Of the columns that are not in the top k, that of rank r has those of the top k to its
         left for which top[j] - j <= r.
         """
-        top = Largest(self.k).columns(h)
+        top = TopK(self.count).columns(h)
         if draws.rows is None:
-            steps = top - torch.arange(self.k, device=h.device)
+            steps = top - torch.arange(self.count, device=h.device)
             passed = (steps.T[:, :, None] <= draws.ranks).sum(0)
             return torch.where(draws.places, draws.ranks + passed, top).sort(1).values
         if len(draws.ranks):
             columns, rows, ranks = top.numpy(), draws.rows.numpy(), draws.ranks.numpy()
-            steps_here = columns[rows] - np.arange(self.k)
+            steps_here = columns[rows] - np.arange(self.count)
             columns[rows, draws.places.numpy()] = ranks + (steps_here <= ranks[:, None]).sum(1)
             columns.sort(1)
         return top
 
     def draw_here(self, shape: torch.Size, generator: torch.Generator | None) -> Draws:
         """Draw on a processor, the others only for rows that keep some of them."""
-        (rows, width), k = shape, self.k
+        (rows, width), k = shape, self.count
         coins = torch.rand((rows, 2 * k), generator=generator).numpy()
+        # How many of the k draws fall on the others; then which of the k places these take.
         others = np.minimum((coins[:, :k] < self.alpha).sum(1), width - k)
         changed = others.nonzero()[0]
         order = coins[changed, k:].argsort(1)
@@ -169,7 +163,7 @@ class RandomisedLargest:
         self, shape: torch.Size, generator: torch.Generator | None, device: torch.device
     ) -> Draws:
         """Draw on a device, for all rows: to pick some out would make the processor wait for it."""
-        (rows, width), k = shape, self.k
+        (rows, width), k = shape, self.count
         coins = torch.rand((rows, k), generator=generator, device=device) < self.alpha
         order = torch.rand((rows, k), generator=generator, device=device).argsort(1)
         keys = torch.rand((rows, width - k), generator=generator, device=device)
@@ -184,14 +178,12 @@ class Above:
     """Keep the values whose magnitude passes a threshold; rows differ in how many."""
 
     threshold: float
+    count: None = None
 
-    @property
-    def count(self) -> None:
-        """Return None: rows differ."""
-        return
-
-    def __call__(self, h: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the mask of what passes."""
+    def keep(
+        self, h: Tensor, generator: torch.Generator | None = None, draws: Draws | None = None
+    ) -> Tensor:
+        """Keep what passes, as a mask."""
         return h.abs() > self.threshold
 
 
@@ -213,7 +205,9 @@ def _largest(values: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     return np.ascontiguousarray(found.T)
 
 
-def mask_of(columns: Tensor, width: int) -> Tensor:
-    """Turn (rows, k) columns into a mask (rows, width)."""
-    mask = torch.zeros((columns.shape[0], width), dtype=torch.bool, device=columns.device)
-    return mask.scatter_(1, columns, True)
+def as_mask(kept: Tensor, width: int) -> Tensor:
+    """Return what was kept as a mask (rows, width)."""
+    if kept.dtype == torch.bool:
+        return kept
+    mask = torch.zeros((kept.shape[0], width), dtype=torch.bool, device=kept.device)
+    return mask.scatter_(1, kept, True)

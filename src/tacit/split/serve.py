@@ -8,17 +8,18 @@ from torch import Tensor, nn
 
 from tacit.errors import DataError, DisagreementError, FrameError
 from tacit.party import Session
-from tacit.result import Leak
 from tacit.ring import Prg
 from tacit.split.codec import Codec
 from tacit.split.defend import Defence, blur_activations
-from tacit.split.exchange import QUESTION, send_bytes
+from tacit.split.exchange import QUESTION, classes_leak, cut_leak, send_bytes
 from tacit.split.packing import bits_below, pack_numbers, packed_bytes, unpack_numbers
 from tacit.split.top import OwnFeatures, receive_cut
 
 LARGEST_QUESTION = 1 << 24
 ANSWERS_AHEAD = 8
 """Batches that are asked about before the first answer is awaited."""
+SERVE_ROWS = 256
+"""Rows of a question that travel in one message, where parties of a job ask."""
 HEAD_BYTES = 16
 """What announces a question: two numbers."""
 
@@ -66,7 +67,9 @@ def ask(
         if number >= ANSWERS_AHEAD:
             before = number - ANSWERS_AHEAD
             answers.append(_hear(session, label_owner, before, len(batches[before]), classes))
-        _record_sent(session, label_owner, h if kept is None else kept)
+        sent = h if kept is None else kept
+        count = int(sent.sum()) if sent.dtype == torch.bool else sent.numel()
+        session.ledger.record(cut_leak(label_owner, session.me, "serving", count))
     for number in range(len(answers), len(batches)):
         answers.append(_hear(session, label_owner, number, len(batches[number]), classes))
     return torch.cat(answers)
@@ -134,15 +137,7 @@ def _answer_batch(
     packed = pack_numbers(logits.argmax(1), bits_below(classes))
     for owner in codecs:
         send_bytes(session, owner, f"answer/{number}", packed)
-        session.ledger.record(
-            Leak(
-                to=owner,
-                what="predicted classes",
-                why="the declared result of the job",
-                kind="output",
-                elements=rows,
-            )
-        )
+        session.ledger.record(classes_leak(owner, rows))
     return Answered(cut=h, logits=logits)
 
 
@@ -174,16 +169,3 @@ def _hear(session: Session, label_owner: str, number: int, rows: int, classes: i
     if int(found.max()) >= classes:
         raise FrameError(label_owner, f"answered a class beyond {classes - 1}")
     return found
-
-
-def _record_sent(session: Session, label_owner: str, kept: Tensor) -> None:
-    count = int(kept.sum()) if kept.dtype == torch.bool else kept.numel()
-    session.ledger.record(
-        Leak(
-            to=label_owner,
-            what=f"values of the cut layer of {session.me}, while serving",
-            why="split learning sends them in the clear",
-            kind="protocol",
-            elements=count,
-        )
-    )

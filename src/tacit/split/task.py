@@ -1,27 +1,20 @@
-"""What all parties of a split training agree on, and the order in which they take the rows."""
+"""What all parties of a split training agree on."""
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-import torch
-from torch import Tensor, nn
-
 from tacit.errors import ConfigError
 from tacit.result import Claim
-from tacit.ring import Prg
 from tacit.split.compress import Compression
 from tacit.split.defend import Defence, claims_of
 
 Optimiser = Literal["sgd", "adam"]
-_FUSED_ON = ("cpu", "cuda")
-"""Where torch steps all weights at once, which saves half a millisecond a step for small models."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class TrainingPace:
     """How it learns and what overlaps; nothing here changes what is revealed.
 
     Attributes:
@@ -98,7 +91,7 @@ class SplitTask:
     cut: str = "cut"
     compression: Compression = field(default_factory=Compression)
     defences: tuple[Defence, ...] = ()
-    pace: Pace = field(default_factory=Pace)
+    pace: TrainingPace = field(default_factory=TrainingPace)
     label_owner_has_features: bool = False
 
     @property
@@ -156,68 +149,3 @@ class SplitTask:
     def digest(self) -> bytes:
         """Return the SHA-256 of everything in here."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).digest()
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of training: its number, its epoch, and the rows of each micro-batch."""
-
-    number: int
-    epoch: int
-    parts: tuple[Tensor, ...]
-    is_pause: bool
-
-    @property
-    def rows(self) -> int:
-        """Return how many rows the batch has."""
-        return sum(len(part) for part in self.parts)
-
-
-def steps_per_epoch(rows: int, pace: Pace) -> int:
-    """Return how many batches the rows make; the last may be smaller."""
-    return -(-rows // pace.batch_rows)
-
-
-def steps(rows: int, pace: Pace, *, order: Prg, start: int = 0) -> Iterator[Step]:
-    """Yield the steps from `start` on; a pause is where pipelines drain and checkpoints are.
-
-    Every party with the same generator gets the same rows in the same order.
-    """
-    per_epoch = steps_per_epoch(rows, pace)
-    every = pace.checkpoint_every or per_epoch
-    for epoch in range(start // per_epoch, pace.epochs):
-        shuffled = order.fork(f"epoch {epoch}").permutation(rows)
-        for at in range(max(start - epoch * per_epoch, 0), per_epoch):
-            batch = shuffled[at * pace.batch_rows : (at + 1) * pace.batch_rows]
-            number = epoch * per_epoch + at
-            is_last = at == per_epoch - 1
-            yield Step(
-                number,
-                epoch,
-                tuple(batch.tensor_split(min(pace.micro_batches, len(batch)))),
-                is_last or (number + 1) % every == 0,
-            )
-
-
-def make_optimiser(
-    module: nn.Module, pace: Pace, *, rate: float | None = None
-) -> torch.optim.Optimizer:
-    """Make the optimiser of one side; a side without parameters gets one that does nothing.
-
-    Args:
-        module: that side of the model.
-        pace: says which optimiser, and how fast.
-        rate: of this side, if it is not `pace.learning_rate`.
-    """
-    rate = pace.learning_rate if rate is None else rate
-    weights = [p for p in module.parameters() if p.requires_grad]
-    if not weights:
-        weights = [nn.Parameter(torch.zeros(()))]
-    if pace.optimiser == "adam":
-        return torch.optim.Adam(
-            weights,
-            lr=rate,
-            weight_decay=pace.weight_decay,
-            fused=all(p.is_floating_point() and p.device.type in _FUSED_ON for p in weights),
-        )
-    return torch.optim.SGD(weights, lr=rate, momentum=0.9, weight_decay=pace.weight_decay)

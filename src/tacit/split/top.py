@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
@@ -13,10 +13,12 @@ from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
 from tacit.split import checkpoint
-from tacit.split.codec import Codec, Kept, is_finite
+from tacit.split.codec import Codec, is_finite
 from tacit.split.compress import make_codec
 from tacit.split.defend import blur_gradient, hide_labels, label_events
 from tacit.split.exchange import (
+    OnReturned,
+    Returned,
     common_step,
     introduce,
     name_part,
@@ -25,10 +27,10 @@ from tacit.split.exchange import (
     send_bytes,
     share_order,
 )
-from tacit.split.returned import OnReturned, Returned
 from tacit.split.scoring import Score, Scored, make_scorer
-from tacit.split.stepping import Stepper
-from tacit.split.task import SplitTask, Step, make_optimiser, steps, steps_per_epoch
+from tacit.split.selection import Support
+from tacit.split.stepping import Stepper, TrainingStep, make_optimiser, steps, steps_per_epoch
+from tacit.split.task import SplitTask
 
 TELL_S = 2.0
 """Seconds between two epochs of which is told how they went."""
@@ -119,7 +121,13 @@ class TopTrainer:
         """Train from the last common checkpoint, or from the start; return every epoch's words."""
         session, task = self.session, self.task
         announced = introduce(session, task, rows=len(self.labels), width=0)
-        self._check_widths(announced)
+        for owner, width in announced.items():
+            if width != self.widths[owner]:
+                raise DisagreementError(
+                    owner,
+                    f"its cut layer has {width} values, the top model takes {self.widths[owner]}; "
+                    "cut the same model at the same layer",
+                )
         self.start = start = common_step(session, checkpoint.saved_steps(self._folder))
         if start and self._folder is not None:
             self._resume(checkpoint.load(self._folder, start))
@@ -144,29 +152,37 @@ class TopTrainer:
         prg = Prg(checkpoint.keep_key(self._folder, os.urandom(KEY_BYTES)))
         return hide_labels(self.task.defences, self.labels, self.task.classes, prg)
 
-    def _take(self, step: Step, targets: Tensor) -> None:
+    def _take(self, step: TrainingStep, targets: Tensor) -> None:
         """Work through a batch as its parts come in, and step once."""
         self._optimiser.zero_grad(set_to_none=True)
+        # All that needs no cut layer is made while the first one travels.
         classes = [targets[rows].to(self._device) for rows in step.parts]
         expected = [self._scorer.expect(y, len(y) / step.rows) for y in classes]
         scored = [self._answer(step, number, score) for number, score in enumerate(expected)]
         for y, found in zip(classes, scored, strict=True):  # while the gradients travel
             found.finish()
-            self._count(found.logits, y)
+            loss = float(nn.functional.cross_entropy(found.logits, y))
+            right = float((found.logits.argmax(1) == y).sum())
+            self._tally += torch.tensor([loss * len(y), right, float(len(y))])
         self._stepper.step()
 
-    def _answer(self, step: Step, number: int, score: Score) -> Scored:
+    def _answer(self, step: TrainingStep, number: int, score: Score) -> Scored:
         """Take in a part of a batch and send its gradients back."""
         name, rows = name_part(step.number, number), step.parts[number]
-        cuts = self._receive(f"forward/{name}", len(rows))
+        cuts = []
+        for owner in self.task.feature_owners:
+            seen, kept = receive_cut(
+                self.session, self.codecs[owner], owner, f"forward/{name}", len(rows)
+            )
+            cuts.append((seen.to(self._device), kept))
         own = None if self._own is None else self._own.cut(rows).to(self._device)
         stays = () if own is None else (own.detach(),)
         scored = score([*(seen for seen, _ in cuts), *stays], step.number)
-        for owner, slope, (seen, kept) in zip(
-            self.task.feature_owners, scored.slopes[: len(cuts)], cuts, strict=True
+        for owner, gradient, (seen, kept) in zip(
+            self.task.feature_owners, scored.gradients[: len(cuts)], cuts, strict=True
         ):
             draws = f"{owner} backward/{step.number}.{number}"
-            packed = self._send_back(owner, f"backward/{name}", slope, kept, draws=draws)
+            packed = self._send_back(owner, f"backward/{name}", gradient, kept, draws=draws)
             if self._on_gradient is not None:
                 shown = Returned(
                     step=step.number,
@@ -178,20 +194,8 @@ class TopTrainer:
                 self._on_gradient(owner, shown)
         return scored if own is None else _through(scored, own)
 
-    def _receive(self, tag: str, rows: int) -> list[tuple[Tensor, Kept]]:
-        found = []
-        for owner in self.task.feature_owners:
-            seen, kept = receive_cut(self.session, self.codecs[owner], owner, tag, rows)
-            found.append((seen.to(self._device), kept))
-        return found
-
-    def _count(self, logits: Tensor, y: Tensor) -> None:
-        loss = float(nn.functional.cross_entropy(logits, y))
-        right = float((logits.argmax(1) == y).sum())
-        self._tally += torch.tensor([loss * len(y), right, float(len(y))])
-
     def _send_back(
-        self, owner: str, tag: str, gradient: Tensor, kept: Kept, *, draws: str
+        self, owner: str, tag: str, gradient: Tensor, kept: Support, *, draws: str
     ) -> Tensor:
         """Send an owner its gradient, and return the bytes; `draws` names the random choices."""
         coins = None
@@ -219,15 +223,6 @@ class TopTrainer:
             words = f"epoch {done} of {total}: loss {last.loss:.3f}, accuracy {last.accuracy:.1%}"
             self.session.progress.tell(words, done, total)
 
-    def _check_widths(self, announced: Mapping[str, int]) -> None:
-        for owner, width in announced.items():
-            if width != self.widths[owner]:
-                raise DisagreementError(
-                    owner,
-                    f"its cut layer has {width} values, the top model takes {self.widths[owner]}; "
-                    "cut the same model at the same layer",
-                )
-
     def _save(self, step: int) -> None:
         if self._folder is None:
             return
@@ -254,14 +249,14 @@ def _through(scored: Scored, own: Tensor) -> Scored:
 
     def finish() -> None:
         scored.finish()
-        torch.autograd.backward(own, scored.slopes[-1])
+        torch.autograd.backward(own, scored.gradients[-1])
 
-    return Scored(scored.logits, scored.slopes, finish)
+    return replace(scored, finish=finish)
 
 
 def receive_cut(
     session: Session, codec: Codec, owner: str, tag: str, rows: int, *, is_training: bool = True
-) -> tuple[Tensor, Kept]:
+) -> tuple[Tensor, Support]:
     """Receive and unpack one owner's cut layer; what cannot be read is that owner's failure."""
     size = codec.forward_bytes(rows, is_training=is_training)
     most = rows * codec.width * 8 + rows * 8

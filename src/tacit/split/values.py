@@ -1,5 +1,6 @@
 """How the kept values are written: as float32, in few bits, or in few bits without bias."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,9 @@ from tacit.errors import DataError
 from tacit.split.packing import pack_numbers, packed_bytes, unpack_numbers
 
 _RANGE_BYTES = 8
+"""Two floats: the smallest and the largest value of a message."""
+_LEAST_SPAN = torch.finfo(torch.float32).tiny
+"""In place of 0, where all values are alike."""
 
 
 class ValueCode(Protocol):
@@ -57,9 +61,8 @@ class Exact:
         return values
 
 
-@dataclass(frozen=True)
-class Uniform:
-    """Values in `bits` bits each, evenly spaced between the batch's extremes (eq. 3-1, 3-2).
+class _Spaced(ABC):
+    """Values in a few bits each, as levels that are evenly spaced between the message's extremes.
 
     One range per message and not one per row: two floats for each row would be 12 % on top of
     128 values of 4 bits.
@@ -67,44 +70,15 @@ class Uniform:
 
     bits: int
 
-    def bytes_of(self, count: int) -> int:
-        """Return the bytes of the range and of the levels."""
-        return _RANGE_BYTES + packed_bytes(count, self.bits)
+    @abstractmethod
+    def _levels(
+        self, values: Tensor, low: Tensor, high: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        """Return the levels, below 2^bits, that the values are rounded to."""
 
-    def write(self, values: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the range and the levels as bytes."""
-        low, high = _extremes(values)
-        levels = self._levels(values, low, high)
-        ends = Exact().write(torch.stack([low, high]), None)
-        return torch.cat([ends, pack_numbers(levels, self.bits)])
-
-    def read(self, data: Tensor, count: int) -> Tensor:
-        """Return the middles of the levels."""
-        low, high = _read_range(data)
-        levels = unpack_numbers(data[_RANGE_BYTES:], count, self.bits)
-        return self._middles(levels, low, high)
-
-    def rounded(self, values: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the middles of the levels that the values fall into."""
-        low, high = _extremes(values)
-        return self._middles(self._levels(values, low, high), low, high)
-
-    def _levels(self, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        steps = (values - low) / (high - low).clamp(min=torch.finfo(torch.float32).tiny)
-        return (steps * (1 << self.bits)).floor().clamp(0, (1 << self.bits) - 1).to(torch.int64)
-
-    def _middles(self, levels: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        return low + (levels.to(torch.float32) + 0.5) * ((high - low) / (1 << self.bits))
-
-
-@dataclass(frozen=True)
-class Unbiased:
-    """Values in `bits` bits each, rounded up or down by a fair coin: right on average.
-
-    For gradients: rounding to the nearest would lose the many small ones of every batch.
-    """
-
-    bits: int
+    @abstractmethod
+    def _values(self, levels: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Return what the levels stand for."""
 
     def bytes_of(self, count: int) -> int:
         """Return the bytes of the range and of the levels."""
@@ -118,21 +92,50 @@ class Unbiased:
         return torch.cat([ends, pack_numbers(levels, self.bits)])
 
     def read(self, data: Tensor, count: int) -> Tensor:
-        """Return the levels' values."""
-        low, high = _read_range(data)
+        """Return what the levels stand for."""
+        low, high = Exact().read(data[:_RANGE_BYTES].contiguous(), 2)
+        if not (torch.isfinite(low) and torch.isfinite(high) and low <= high):
+            raise DataError(
+                f"the range of packed values must be finite and ascend, got {low}…{high}"
+            )
         return self._values(unpack_numbers(data[_RANGE_BYTES:], count, self.bits), low, high)
 
     def rounded(self, values: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return the levels that the values were rounded to."""
+        """Return what the levels stand for that the values are rounded to."""
         low, high = _extremes(values)
         return self._values(self._levels(values, low, high, generator), low, high)
+
+
+@dataclass(frozen=True)
+class Uniform(_Spaced):
+    """The middles of 2^bits stretches of the same length (eq. 3-1, 3-2)."""
+
+    bits: int
+
+    def _levels(
+        self, values: Tensor, low: Tensor, high: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        steps = (values - low) / (high - low).clamp(min=_LEAST_SPAN)
+        return (steps * (1 << self.bits)).floor().clamp(0, (1 << self.bits) - 1).to(torch.int64)
+
+    def _values(self, levels: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return low + (levels.to(torch.float32) + 0.5) * ((high - low) / (1 << self.bits))
+
+
+@dataclass(frozen=True)
+class Unbiased(_Spaced):
+    """Values rounded up or down by a fair coin: right on average.
+
+    For gradients: rounding to the nearest would lose the many small ones of every batch.
+    """
+
+    bits: int
 
     def _levels(
         self, values: Tensor, low: Tensor, high: Tensor, generator: torch.Generator | None
     ) -> Tensor:
         coins = torch.rand(values.shape, generator=generator, device=values.device)
-        span = (high - low).clamp(min=torch.finfo(torch.float32).tiny)
-        steps = (values - low) / span * ((1 << self.bits) - 1)
+        steps = (values - low) / (high - low).clamp(min=_LEAST_SPAN) * ((1 << self.bits) - 1)
         return (steps + coins).floor().clamp(0, (1 << self.bits) - 1).to(torch.int64)
 
     def _values(self, levels: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -148,11 +151,4 @@ def _extremes(values: Tensor) -> tuple[Tensor, Tensor]:
     if values.dim() > 2:
         return values.amin((-2, -1), keepdim=True), values.amax((-2, -1), keepdim=True)
     low, high = torch.aminmax(values)
-    return low, high
-
-
-def _read_range(data: Tensor) -> tuple[Tensor, Tensor]:
-    low, high = Exact().read(data[:_RANGE_BYTES].contiguous(), 2)
-    if not (torch.isfinite(low) and torch.isfinite(high) and low <= high):
-        raise DataError(f"the range of packed values must be finite and ascend, got {low}…{high}")
     return low, high

@@ -43,7 +43,7 @@ def federated(x):
 
 
 def split(x):
-    pace = tacit.split.Pace(epochs=1)
+    pace = tacit.split.TrainingPace(epochs=1)
     found = tacit.split.fit(network(), features=x, labels=Y, cut="1", pace=pace)
     return found.predict(x)
 

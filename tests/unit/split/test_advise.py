@@ -8,8 +8,8 @@ from tacit.errors import ConfigError
 from tacit.split import (
     Candidate,
     Compression,
+    CompressionTrial,
     Halves,
-    Trial,
     fit_locally,
     fitting,
     make_codec,
@@ -54,7 +54,7 @@ def test_trials_train_and_are_measured_on_rows_that_were_held_out():
 def test_fewer_bytes_win_among_equals():
     def trial(size, accuracy):
         candidate = Candidate(compression=Compression(), training_bytes=size)
-        return Trial(candidate=candidate, accuracy=accuracy, samples=100)
+        return CompressionTrial(candidate=candidate, accuracy=accuracy, samples=100)
 
     assert recommend([trial(9, 0.905), trial(5, 0.9), trial(1, 0.8)]).candidate.training_bytes == 5
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tacit.errors import ConfigError
-from tacit.split import MODELS, Flat, Shaped, cut, cut_shape, make_model
+from tacit.split import MODELS, Flat, ShapedTop, cut, cut_shape, make_model
 
 SHAPES = {
     "gru4rec": (7, 30),
@@ -72,7 +72,7 @@ def test_a_model_is_cut_at_any_layer_that_is_named(kind, at):
     bottom, top = cut(model, at)
     x = example(kind)
     shape = cut_shape(bottom, x)
-    flat, shaped = Flat(bottom), Shaped(top, shape)
+    flat, shaped = Flat(bottom), ShapedTop(top, shape)
     assert flat(x).dim() == 2
     torch.testing.assert_close(shaped(flat(x)), model(x))
 

@@ -12,10 +12,12 @@ from tacit.split.defend import (
     blur_activations,
     blur_gradient,
     defence_loss,
+    distance_correlation,
     hide_labels,
     keep_probability,
+    plane_energy,
+    sphere_energy,
 )
-from tacit.split.energy import distance_correlation, plane_energy, sphere_energy
 
 H = torch.randn(12, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 Y = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3])  # 3 has a single member

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from split_parties import CLASSES, WIDTH, fixed_keys, make_task, run_split
-from tacit.split import Defence, Flat, Shaped, cut, make_model, scoring
+from tacit.split import Defence, Flat, ShapedTop, cut, make_model, scoring
 from tacit.split.scoring import linear_layer, make_scorer
 
 
@@ -82,9 +82,9 @@ def test_the_top_of_a_cut_model_is_known_for_what_it_is(hidden, is_one):
     model = make_model("mlp", shape=(2, 3), classes=4, width=5, hidden=hidden)
     bottom, top = cut(model, "cut")
     assert Flat(bottom)(torch.zeros(1, 2, 3)).shape == (1, 5)
-    for one in (top, Shaped(top, (5,))):
+    for one in (top, ShapedTop(top, (5,))):
         assert (linear_layer(one) is not None) == is_one
-    assert linear_layer(Shaped(top, (5, 1))) is None
+    assert linear_layer(ShapedTop(top, (5, 1))) is None
 
 
 def test_a_layer_that_does_more_than_it_says_is_left_to_autograd():

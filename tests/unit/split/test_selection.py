@@ -10,16 +10,21 @@ from tacit.split.selection import (
     Above,
     Draws,
     First,
-    Largest,
-    RandomisedLargest,
-    mask_of,
+    RandomisedTopK,
+    TopK,
+    as_mask,
 )
 
 H = torch.tensor([0.1, -5.0, 3.0, 0.2, 4.0])
 
 
+def mask(choose, h, generator=None):
+    return as_mask(choose.keep(h, generator), h.shape[1])
+
+
 def draw(k, alpha, rows, seed=0, h=H):
-    return RandomisedLargest(k, alpha)(h.expand(rows, -1), torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    return mask(RandomisedTopK(k, alpha), h.expand(rows, -1), generator)
 
 
 def exact(h, k, alpha):
@@ -39,9 +44,9 @@ def exact(h, k, alpha):
 
 
 def draw_as_on_a_device(k, alpha, rows):
-    choose, h = RandomisedLargest(k, alpha), H.expand(rows, -1)
+    choose, h = RandomisedTopK(k, alpha), H.expand(rows, -1)
     draws = choose.draw_there(h.shape, torch.Generator().manual_seed(0), h.device)
-    return mask_of(choose.pick(h, draws), len(H))
+    return as_mask(choose.pick(h, draws), len(H))
 
 
 @pytest.mark.parametrize("make", [draw, draw_as_on_a_device])
@@ -63,22 +68,22 @@ def test_subsets_appear_as_often_as_drawing_one_by_one_makes_them(k, alpha, make
 def test_what_is_drawn_ahead_is_what_is_drawn_at_once(k, alpha):
     h = torch.randn(60, 5, generator=torch.Generator().manual_seed(3))
     early, late = (torch.Generator().manual_seed(4) for _ in range(2))
-    choose = RandomisedLargest(k, alpha)
+    choose = RandomisedTopK(k, alpha)
     draws = choose.draw(h.shape, early, h.device)
-    assert torch.equal(mask_of(choose.pick(h, draws), 5), choose(h, late))
+    assert torch.equal(as_mask(choose.pick(h, draws), 5), mask(choose, h, late))
     assert torch.equal(early.get_state(), late.get_state())
 
 
 def test_draws_for_all_rows_change_those_that_keep_others_and_no_more():
     """On a device all rows are drawn for; what is drawn for places that stay changes nothing."""
     h = torch.randn(60, 8, generator=torch.Generator().manual_seed(5))
-    choose = RandomisedLargest(3, 0.3)
+    choose = RandomisedTopK(3, 0.3)
     draws = choose.draw(h.shape, torch.Generator().manual_seed(6), h.device)
     places = torch.zeros((60, 3), dtype=torch.bool)
     places[draws.rows, draws.places] = True
     ranks = torch.randint(0, 5, (60, 3), generator=torch.Generator().manual_seed(7))
     ranks[draws.rows, draws.places] = draws.ranks
-    picked, top = choose.pick(h, draws), Largest(3).columns(h)
+    picked, top = choose.pick(h, draws), TopK(3).columns(h)
     assert torch.equal(choose.pick(h, Draws(None, places, ranks)), picked)
     assert torch.equal((picked == top).all(1), ~places.any(1))
     assert 0 < int(places.any(1).sum()) < 60
@@ -87,7 +92,7 @@ def test_draws_for_all_rows_change_those_that_keep_others_and_no_more():
 def test_columns_ascend_whatever_was_drawn():
     h = torch.randn(500, 9, generator=torch.Generator().manual_seed(8))
     for k in range(1, 10):
-        choose = RandomisedLargest(k, 0.5)
+        choose = RandomisedTopK(k, 0.5)
         columns = choose.pick(h, choose.draw(h.shape, torch.Generator().manual_seed(9), h.device))
         assert (columns[:, 1:] > columns[:, :-1]).all()
         assert 0 <= int(columns.min()) <= int(columns.max()) < 9
@@ -95,8 +100,8 @@ def test_columns_ascend_whatever_was_drawn():
 
 def test_without_randomness_it_is_top_k():
     h = torch.randn(50, 20, generator=torch.Generator().manual_seed(2))
-    drawn = RandomisedLargest(4, 0.0)(h, torch.Generator())
-    assert torch.equal(drawn, Largest(4)(h, None))
+    drawn = mask(RandomisedTopK(4, 0.0), h, torch.Generator())
+    assert torch.equal(drawn, mask(TopK(4), h))
 
 
 def test_with_nothing_but_randomness_no_top_value_is_kept_before_the_others_are_used_up():
@@ -108,8 +113,8 @@ def test_with_nothing_but_randomness_no_top_value_is_kept_before_the_others_are_
 
 def test_the_first_and_the_large_are_what_they_say():
     h = H[None]
-    assert First(2)(h, None).tolist() == [[True, True, False, False, False]]
-    assert Above(3.5)(h, None).tolist() == [[False, True, False, False, True]]
+    assert mask(First(2), h).tolist() == [[True, True, False, False, False]]
+    assert mask(Above(3.5), h).tolist() == [[False, True, False, False, True]]
 
 
 def train_counter_example(choose, steps=4000):
@@ -123,23 +128,23 @@ def train_counter_example(choose, steps=4000):
     generator = torch.Generator().manual_seed(5)
     for _ in range(steps):
         h = x * w
-        kept = choose(h.detach(), generator)
+        kept = mask(choose, h.detach(), generator)
         loss = ((torch.tanh((h * kept).sum(1)) - y) ** 2).mean()
         (gradient,) = torch.autograd.grad(loss, w)
         w = (w - 0.05 * gradient).detach().requires_grad_()
     h = (x * w).detach()
-    return w.detach(), torch.sign((h * Largest(1)(h, None)).sum(1))
+    return w.detach(), torch.sign((h * mask(TopK(1), h)).sum(1))
 
 
 def test_top_k_sticks_in_the_two_dimensional_example():
-    w, classes = train_counter_example(Largest(1))
+    w, classes = train_counter_example(TopK(1))
     assert float(w[1]) == pytest.approx(-0.1)  # never chosen, never trained
     assert float(w[0]) == pytest.approx(0.4, abs=0.1)
     assert classes.tolist() == [1.0, 1.0]
 
 
 def test_randomised_top_k_escapes_from_it():
-    w, classes = train_counter_example(RandomisedLargest(1, 0.1))
+    w, classes = train_counter_example(RandomisedTopK(1, 0.1))
     assert w[0] > 0.8
     assert w[1] < -1
     assert classes.tolist() == [1.0, -1.0]

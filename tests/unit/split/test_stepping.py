@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.split import Pace
-from tacit.split.stepping import Stepper
-from tacit.split.task import make_optimiser
+from tacit.split import TrainingPace
+from tacit.split.stepping import Stepper, make_optimiser
 
 
 def twins(pace):
@@ -32,7 +31,9 @@ def assert_alike(one, two):
 
 
 @pytest.mark.parametrize(
-    "pace", [Pace(), Pace(weight_decay=0.1), Pace(optimiser="sgd")], ids=["adam", "decay", "sgd"]
+    "pace",
+    [TrainingPace(), TrainingPace(weight_decay=0.1), TrainingPace(optimiser="sgd")],
+    ids=["adam", "decay", "sgd"],
 )
 def test_many_steps_end_in_the_bits_of_torch(pace):
     (model, optimiser), (other, reference) = twins(pace)
@@ -50,7 +51,7 @@ def test_many_steps_end_in_the_bits_of_torch(pace):
 
 
 def test_a_weight_without_a_gradient_stays_as_it_is():
-    (model, optimiser), (other, reference) = twins(Pace())
+    (model, optimiser), (other, reference) = twins(TrainingPace())
     stepper = Stepper(optimiser)
     for step, without in enumerate([(), ("2.weight",), (), ("0.bias", "2.bias"), ()]):
         give_gradients((model, other), step, without)
@@ -60,7 +61,7 @@ def test_a_weight_without_a_gradient_stays_as_it_is():
 
 
 def test_a_state_that_was_put_back_is_stepped_on_from():
-    (model, optimiser), (other, reference) = twins(Pace())
+    (model, optimiser), (other, reference) = twins(TrainingPace())
     stepper = Stepper(optimiser)
     for step in range(3):
         give_gradients((model, other), step)

@@ -16,14 +16,14 @@ from tacit.split import (
     Compression,
     Defence,
     Halves,
-    Pace,
     SplitTask,
+    TrainingPace,
     defend,
     fit_locally,
     make_codec,
 )
 from tacit.split import top as top_module
-from tacit.split.forecast import leaks_of_split
+from tacit.split.summary import leaks_of_split
 
 
 def weights(found):
@@ -359,7 +359,7 @@ def test_a_batch_with_a_single_member_of_a_class_trains():
 )
 def test_a_pace_that_makes_no_sense_is_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        Pace(**settings)
+        TrainingPace(**settings)
 
 
 def test_one_party_with_both_is_refused():

@@ -21,7 +21,7 @@ from tacit.result import Curve, Metric
 from tacit.split import (
     Defence,
     Halves,
-    Network,
+    NetworkSpec,
     SplitTask,
     cut_model,
     fit_locally,
@@ -77,7 +77,7 @@ class Trial(Protocol):
 
 def audit_whole(
     task: SplitTask,
-    network: Network,
+    network: NetworkSpec,
     bottom: nn.Module,
     data: WholeData,
     *,
@@ -113,7 +113,7 @@ def audit_whole(
 
 def draw_sweep(
     task: SplitTask,
-    network: Network,
+    network: NetworkSpec,
     data: WholeData,
     *,
     how: CutAudit,
@@ -187,7 +187,7 @@ def sweep_on_ray(
 
 
 def try_strength(
-    task: SplitTask, network: Network, data: WholeData, per_class: int, strength: float
+    task: SplitTask, network: NetworkSpec, data: WholeData, per_class: int, strength: float
 ) -> Point:
     """Train the whole model here with the main defence at one strength, and attack it."""
     main = task.defences[0]
@@ -234,7 +234,7 @@ def watch_training(task: SplitTask, halves: Halves, data: WholeData) -> Told:
 
 def target_of(
     task: SplitTask,
-    network: Network,
+    network: NetworkSpec,
     bottom: nn.Module,
     data: WholeData,
     *,

@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit.audit.split.views import pick_leak
 from tacit.audit.views import seeded
 from tacit.errors import DataError
-from tacit.split import Defence, Pace, Returned, steps_per_epoch
+from tacit.split import Defence, Returned, TrainingPace, steps_per_epoch
 from tacit.split.checkpoint import load_returned, save_returned
 
 _MOST_ROWS = 5000
@@ -57,7 +57,7 @@ class Watch:
             very end, is measured by all that was sent; None to keep it in memory alone.
     """
 
-    def __init__(self, rows: int, pace: Pace, *, folder: Path | None = None) -> None:
+    def __init__(self, rows: int, pace: TrainingPace, *, folder: Path | None = None) -> None:
         self._rows, self._pace, self._folder = rows, pace, folder
         self._kept: dict[str, dict[int, list[Returned]]] = defaultdict(lambda: defaultdict(list))
         self._places: Tensor | None = None

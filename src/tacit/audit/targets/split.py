@@ -12,7 +12,7 @@ from tacit.audit.split import Target as SplitTarget
 from tacit.audit.split import Watch, audit_gradients, audit_inputs, audit_labels
 from tacit.audit.target import TorchClassifier, code_of
 from tacit.audit.targets.target import Side, Target, halve_rows
-from tacit.split import Codec, Halves, Network, SplitTask, cut_model, fit_locally
+from tacit.split import Codec, Halves, NetworkSpec, SplitTask, cut_model, fit_locally
 
 _LARGEST_AUDIT = 2000
 _LABEL_THREAT = Threat(
@@ -61,7 +61,7 @@ class SplitTrainer:
     """
 
     task: SplitTask
-    network: Network
+    network: NetworkSpec
 
     @property
     def recipe(self) -> str:

@@ -17,9 +17,9 @@ from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
 from tacit.split import (
     Compression,
+    CompressionTrial,
     Halves,
     SplitTask,
-    Trial,
     cut_model,
     fitting,
     recommend,
@@ -31,13 +31,13 @@ from tacit.split import (
 class Advice:
     """The trial that is recommended, and the line of the job file that asks for it."""
 
-    trial: Trial
+    trial: CompressionTrial
     line: str
 
 
 def advise_job(
     path: Path, budget_bytes: int, *, seeds: int, console: Console
-) -> tuple[list[Trial], Advice]:
+) -> tuple[list[CompressionTrial], Advice]:
     """Try every kind of compressor that can keep the job's training within the budget.
 
     Raises:
@@ -85,7 +85,7 @@ def describe(compression: Compression) -> str:
     return "{ " + ", ".join(pairs) + " }"
 
 
-def show_trials(trials: list[Trial], advice: Advice) -> Table:
+def show_trials(trials: list[CompressionTrial], advice: Advice) -> Table:
     """Lay out what was tried; the recommended one is marked."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, header_style="dim")
     for head in ("", "compress", "training bytes", "accuracy", "95 % interval"):

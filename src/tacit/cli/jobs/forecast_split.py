@@ -11,8 +11,8 @@ from tacit.data import Rows
 from tacit.errors import InputError
 from tacit.matching import align_in_the_clear, claims_of_matching, leaks_of_matching
 from tacit.split import forecast
-from tacit.split.forecast import leaks_of_split
-from tacit.split.part import SERVE_ROWS
+from tacit.split.serve import SERVE_ROWS
+from tacit.split.summary import leaks_of_split
 
 
 def forecast_split(job: SplitJob, asked: Asked) -> Outlook:

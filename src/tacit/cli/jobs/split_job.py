@@ -19,9 +19,9 @@ from tacit.split import (
     READS_TOKENS,
     Compression,
     Defence,
-    Network,
-    Pace,
+    NetworkSpec,
     SplitTask,
+    TrainingPace,
 )
 
 _LARGEST_VOCABULARY = 1 << 24  # whole numbers up to here are exact in float32
@@ -107,10 +107,10 @@ class SplitModel:
                 text = f"{self.kind} reads tokens: wanted how many different ones there are"
             refuse("vocabulary", text)
 
-    def network(self, classes: int) -> Network:
+    def network(self, classes: int) -> NetworkSpec:
         """Return the model, before the shape of a row is known."""
         names = ("kind", "width", "hidden", "vocabulary")
-        return Network(classes=classes, **{name: getattr(self, name) for name in names})
+        return NetworkSpec(classes=classes, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,7 @@ class SplitJob(Job):
     data: SplitData
     model: SplitModel = field(default_factory=SplitModel)
     split: SplitTable = field(default_factory=SplitTable)
-    train: Pace = field(default_factory=Pace)
+    train: TrainingPace = field(default_factory=TrainingPace)
     serve: ServeTable | None = None
     audit: AuditTable = field(default_factory=AuditTable, metadata=LOCAL)
 

@@ -10,17 +10,17 @@ from tacit.audit.split import CutAudit, audit_whole
 from tacit.audit.split.sweep import Point, draw_sweep, sweep_here, sweep_on_ray, try_strength
 from tacit.data import load_dataset
 from tacit.party import Progress
-from tacit.split import Defence, Network, Pace, SplitTask
+from tacit.split import Defence, NetworkSpec, SplitTask, TrainingPace
 from tacit.split.local import make_bottom
 from tacit.split.rows import divide_whole
 
-NETWORK = Network(classes=3, width=8)
+NETWORK = NetworkSpec(classes=3, width=8)
 TASK = SplitTask(
     feature_owners=("clinic",),
     label_owner="lab",
     classes=3,
     defences=(Defence(kind="potential-energy", weight=1.0),),
-    pace=Pace(epochs=4, batch_rows=15, learning_rate=0.01),
+    pace=TrainingPace(epochs=4, batch_rows=15, learning_rate=0.01),
 )
 
 

@@ -24,9 +24,9 @@ from tacit.errors import DataError
 from tacit.split import (
     Compression,
     Defence,
-    Pace,
     Returned,
     SplitTask,
+    TrainingPace,
     fit_locally,
     halve,
     keep_probability,
@@ -56,7 +56,7 @@ def trained(defences=(), *, epochs=3, hidden=0, compress="none", rows=None, widt
         classes=classes,
         compression=Compression(kind=compress, **settings),
         defences=tuple(defences),
-        pace=Pace(epochs=epochs, batch_rows=64, learning_rate=2e-3),
+        pace=TrainingPace(epochs=epochs, batch_rows=64, learning_rate=2e-3),
     )
     torch.manual_seed(0)
     halves = halve("mlp", task, x, width=width, hidden=hidden)
@@ -132,7 +132,7 @@ def test_label_privacy_does_not_hide_what_rows_that_are_alike_have_in_common():
 
 
 def test_gradients_that_say_nothing_give_nothing_away():
-    pace, generator = Pace(epochs=2, batch_rows=50), seeded(3)
+    pace, generator = TrainingPace(epochs=2, batch_rows=50), seeded(3)
     watch, labels = Watch(1000, pace), torch.arange(1000) % 4
     for step in range(40):
         rows = torch.arange(50) + 50 * (step % 20)
@@ -148,7 +148,7 @@ def test_gradients_that_say_nothing_give_nothing_away():
 
 
 def test_a_watch_keeps_whole_passes_of_a_bounded_number_of_rows():
-    pace = Pace(epochs=2, batch_rows=3000)
+    pace = TrainingPace(epochs=2, batch_rows=3000)
     watch, rows = Watch(6000, pace), torch.arange(6000)
     for step, part in enumerate(rows.chunk(2)):
         values = part[:, None].float().expand(-1, 4)
@@ -168,7 +168,7 @@ def test_a_watch_keeps_whole_passes_of_a_bounded_number_of_rows():
 
 
 def test_a_watch_that_saw_no_whole_pass_says_so():
-    watch = Watch(100, Pace(epochs=1, batch_rows=50))
+    watch = Watch(100, TrainingPace(epochs=1, batch_rows=50))
     with pytest.raises(DataError, match="no gradient was watched"):
         watch.see("a", torch.zeros(100), per_class=1, classes=2, defences=())
     half = Returned(

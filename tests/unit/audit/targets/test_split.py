@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit.audit.targets import SplitTrainer, split_target
-from tacit.split import Compression, Network, Pace, SplitTask
+from tacit.split import Compression, NetworkSpec, SplitTask, TrainingPace
 
 ROWS, WIDTH = 120, 16
 
@@ -15,10 +15,10 @@ def make_trainer(**changes):
         label_owner="lab",
         classes=3,
         compression=Compression(kind="randtopk", k=3, alpha=0.1),
-        pace=Pace(epochs=2, batch_rows=32),
+        pace=TrainingPace(epochs=2, batch_rows=32),
         **changes,
     )
-    return SplitTrainer(task=task, network=Network(classes=3, width=WIDTH))
+    return SplitTrainer(task=task, network=NetworkSpec(classes=3, width=WIDTH))
 
 
 @pytest.fixture
