@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.llm.permuted.geometry import Heads, Rowwise, Talk
-from tacit.llm.permuted.messages import Item, encode, wrap
+from tacit.llm.permuted.geometry import Heads, Rowwise
+from tacit.llm.permuted.messages import Channel, Item, encode, wrap
 from tacit.llm.permuted.precision import Words
 from tacit.llm.permuted.prf_stream import PrfStream
 
@@ -125,7 +125,7 @@ class Incremental:
 
     def serve(
         self,
-        talk: Talk,
+        talk: Channel,
         owner: PrfStream,
         dealt: list[Tensor],
         *,
@@ -154,7 +154,7 @@ class Incremental:
 
     def ask(
         self,
-        talk: Talk,
+        talk: Channel,
         user: PrfStream,
         *,
         query: Tensor,
