@@ -24,7 +24,7 @@ from tacit.inference.forest import FOREST
 from tacit.inference.predict import MODEL, told_in_prediction
 from tacit.inference.service import claim_of_columns, plan_columns, plan_once, plan_service
 from tacit.inference.service.attend import foreseen
-from tacit.inference.service.columns import COLUMNS
+from tacit.inference.service.once import COLUMNS
 from tacit.matching import (
     align_in_the_clear,
     claims_of_matching,
