@@ -35,7 +35,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "learners": ("tacit.learners", ()),
     "llm": ("tacit.llm", ()),
-    "secure": ("tacit.inference", ("secure", "Secured", "Answer", "Crew")),
+    "secure": ("tacit.inference", ("secure", "Secured", "PrivateAnswer", "Crew")),
     "split": ("tacit.split", ("fit", "Compression", "Defence", "Pace", "SplitModel")),
     "text": ("tacit.text", ()),
     "train": ("tacit.training.front", ("train", "TrainedModel", "Settings")),

@@ -7,6 +7,7 @@ from rich.console import Console
 from golden.product import (
     Asked,
     Meeting,
+    OnConsole,
     Patience,
     Place,
     Progress,
@@ -45,10 +46,10 @@ def run_job(folder, name, *, attacked=False, **changes):
     job = read_job(changed(name, changes), source=f"{name}.toml") if changes else None
     job = job or load_job(JOBS / f"{name}.toml")
     kind = kind_of(job)
-    foreseen = kind.forecast(job, Asked())
+    foreseen = kind.forecast(job, Asked(search=data_folders()))
     with Watch() as watch:
         if kind.run is not None:
-            part = kind.run(job, Console(file=io.StringIO()), data_folders())
+            part = kind.run(job, OnConsole(Console(file=io.StringIO())), data_folders())
             result, files = part.result, {"here": sorted(part.files)}
         else:
             result, files = _in_threads(kind, job, folder, attacked)

@@ -8,6 +8,7 @@ from tacit.cli.jobs.kind import Place
 from tacit.cli.jobs.kinds import KINDS, kind_of, load_job, read_job
 from tacit.cli.jobs.outlook import Asked
 from tacit.cli.jobs.serve import serve_here
+from tacit.cli.screen import OnConsole
 from tacit.cli.toml import ListedError, describe_type, read_toml, strip_type
 from tacit.cli.toml_text import write_toml
 from tacit.dp import Accountant, event_to_record
@@ -35,6 +36,7 @@ __all__ = [
     "ListedError",
     "Meeting",
     "Metric",
+    "OnConsole",
     "Patience",
     "Place",
     "Progress",

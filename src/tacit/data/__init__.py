@@ -2,7 +2,6 @@
 
 from tacit.data.catalogue import known_names, load_dataset, search_path
 from tacit.data.memory import (
-    Frame,
     features_and_labels,
     features_of,
     names_of,
@@ -26,7 +25,6 @@ from tacit.data.tables import load_csv
 from tacit.data.texts import read_texts
 
 __all__ = [
-    "Frame",
     "Given",
     "Partition",
     "Rows",

@@ -6,7 +6,6 @@ library is needed. All of it is read into memory.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -22,7 +21,7 @@ from tacit.errors import DataError
 Array = npt.NDArray[Any]
 """Of numbers, or of the names of classes."""
 Handed = Any
-"""Rows that a program hands in: an array, a tensor, lists, a data frame, columns by name, a data
+"""What a program hands in: `Rows`, an array, a tensor, lists, a data frame, columns by name, a data
 set of torch or Hugging Face, or a pair of features and labels. No library is needed, hence Any."""
 _MEMORY = Path("the rows given")
 LABELS = ("label", "labels")
@@ -33,8 +32,8 @@ def features_and_labels(given: object) -> tuple[Any, Any]:
     """Return the features and the labels of what a program gave; None where it has no labels.
 
     Args:
-        given: a pair of features and labels; features alone, as an array, a tensor or a data
-            frame; a data set of pairs; or one with columns, of which one is called "label" or
+        given: `Rows`; a pair of features and labels; features alone, as an array, a tensor or a
+            data frame; a data set of pairs; or one with columns, of which one is called "label" or
             "labels" and all others are features.
 
     Raises:
@@ -42,6 +41,8 @@ def features_and_labels(given: object) -> tuple[Any, Any]:
     """
     if isinstance(given, tuple) and len(given) == 2:
         return given
+    if isinstance(given, Rows):  # without columns where somebody has labels alone
+        return given.features if given.features.size else None, given.labels
     columns = _columns(given)
     if columns is None:
         items = _items(given)
@@ -65,6 +66,8 @@ def features_of(given: object) -> Array:
 
 def to_array(values: Any) -> Array:
     """Make an array of whatever it is; a tensor may lie on a device and remember gradients."""
+    if isinstance(values, Rows):
+        values = values.features
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if str(values.layout) != "torch.strided":
@@ -91,6 +94,8 @@ def take_rows(x: Handed, y: Handed = None, *, label: str | None = None) -> Rows:
     Raises:
         DataError: anything that `load_csv` refuses.
     """
+    if isinstance(x, Rows) and y is None:
+        return x
     labels = None
     if y is None and not isinstance(x, tuple | Mapping) and not hasattr(x, "columns"):
         x, y = features_and_labels(x)
@@ -179,7 +184,7 @@ def names_of(given: object) -> tuple[str, ...]:
     if isinstance(given, tuple) and len(given) == 2:
         given = given[0]
     found = columns_of(given)
-    if hasattr(given, "to_numpy"):  # see `features_and_labels`
+    if hasattr(given, "to_numpy") or isinstance(given, Rows):  # see `features_and_labels`
         return found
     label = next((one for one in LABELS if one in found), None)
     return tuple(one for one in found if one != label)
@@ -193,22 +198,6 @@ def columns_of(given: object) -> tuple[str, ...]:
     if not isinstance(names, Sequence):
         names = getattr(given, "columns", ())
     return tuple(map(str, names))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Frame:
-    """The least that is a data frame here: rows, and what their columns are called, if anything."""
-
-    rows: Any
-    columns: tuple[str, ...]
-
-    def __len__(self) -> int:
-        """Count the rows."""
-        return len(self.rows)
-
-    def to_numpy(self) -> Array:
-        """Return the rows."""
-        return to_array(self.rows)
 
 
 def mark_of(names: Sequence[str]) -> int:

@@ -9,17 +9,15 @@ from typing import Literal, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from tacit.data.partition import Places
 from tacit.errors import ConfigError, DataError
 from tacit.federated.contract import Update
 from tacit.federated.spec import Augment, LocalTraining
 from tacit.nn.tracing import seeded
 from tacit.ring import Prg
-
-Rows = NDArray[np.int64]
 
 _FARTHEST = 2  # pixels of a shift
 
@@ -33,7 +31,7 @@ class Learner:
         model: nn.Module,
         features: Tensor,
         labels: Tensor,
-        parts: Sequence[Rows],
+        parts: Sequence[Places],
         *,
         training: LocalTraining,
     ) -> None:
@@ -173,7 +171,7 @@ class Learner:
             for name, part, shape in zip(self._names, parts, self._shapes, strict=True)
         }
 
-    def _batches(self, clients: Sequence[int], prg: Prg) -> list[Rows]:
+    def _batches(self, clients: Sequence[int], prg: Prg) -> list[Places]:
         """Draw (clients, batch) row numbers for every step."""
         training = self._training
         need = training.steps * training.batch
@@ -191,7 +189,7 @@ def flatten(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
-def _deal(model: nn.Module, rows: int, parts: Sequence[Rows]) -> Tensor:
+def _deal(model: nn.Module, rows: int, parts: Sequence[Places]) -> Tensor:
     """Deal every client's rows out to the learners of a stack; one learner has them all."""
     learners = model.learners if isinstance(model, Stack) else 1
     whose = torch.zeros(rows, dtype=torch.int64)

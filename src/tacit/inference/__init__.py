@@ -1,6 +1,5 @@
 """Prediction and training on secret-shared data."""
 
-from tacit.inference.crew import Answer, Crew
 from tacit.inference.forest import Forest, agree_on_forest, make_forest
 from tacit.inference.models import (
     load_logistic,
@@ -13,21 +12,22 @@ from tacit.inference.predict import (
     Prediction,
     PredictTask,
     Sizes,
+    claims_of,
     plan_prediction,
     predict,
     predict_plain,
+    summarise,
 )
 from tacit.inference.secure import DIRECT, secure
-from tacit.inference.secured import Secured
-from tacit.inference.summary import claims_of, summarise
+from tacit.inference.secured import Crew, PrivateAnswer, Secured
 
 __all__ = [
     "DIRECT",
-    "Answer",
     "Crew",
     "Forest",
     "PredictTask",
     "Prediction",
+    "PrivateAnswer",
     "Secured",
     "Sizes",
     "agree_on_forest",

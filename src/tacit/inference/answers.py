@@ -18,7 +18,7 @@ Labels = NDArray[np.int64] | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Answers:
+class AnsweredRows:
     """What the receiver of answers has.
 
     Attributes:
@@ -73,7 +73,7 @@ class Answers:
 
 
 def read_answers(path: Path) -> Tensor:
-    """Read the answers back from a file that `Answers.to_csv` made."""
+    """Read the answers back from a file that `AnsweredRows.to_csv` made."""
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
     return torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
 

@@ -1,25 +1,23 @@
 """`protocol="enclave"`: plain computation in a process that proves what it runs."""
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from tacit.crypto import Identity, make_identity
 from tacit.errors import InputError
-from tacit.inference.crew import Answer
-from tacit.inference.direct import Direct
-from tacit.inference.facts import share_input_facts
+from tacit.inference.facts import INPUT, share_input_facts
 from tacit.inference.forest import Forest
-from tacit.inference.secured import check_classes
+from tacit.inference.secured import Direct, PrivateAnswer, check_classes
 from tacit.inference.slalom import ObliviousOps, SlalomOps, TracedOps
 from tacit.mpc import outsource
 from tacit.mpc.plan import NETWORKS
-from tacit.nn import TorchOps
-from tacit.party import Enclave, Meeting, Session, SimulatedEnclave, attest_all, run_threads
+from tacit.party import Enclave, Session, SimulatedEnclave, attest_all
 from tacit.party.cost import Message, Tally, forecast_seconds
 from tacit.result import Claim, Forecast, Leak
 from tacit.ring import Prg
@@ -28,6 +26,7 @@ NOTHING = "no guarantee: simulated"
 _WORD_BYTES = 8
 
 
+@final
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Attested(Direct):
     """A model that is computed in the clear, inside. Made by `secure` with ``protocol="enclave"``.
@@ -36,32 +35,29 @@ class Attested(Direct):
     before anything is sent (``enclave`` of its party); here a call does so with a key of its own.
     """
 
-    def __call__(self, x: Any) -> Answer:
+    def __call__(self, x: Any) -> PrivateAnswer:
         """Run both parties as threads; the server attests itself before it gets the rows."""
         with tempfile.TemporaryDirectory() as folder:
             identity = make_identity(self.crew.server, Path(folder))
             inside = SimulatedEnclave(identity, self.digest)
             return self.attested(x, identity, inside)
 
-    def attested(self, x: Any, identity: Identity, inside: Enclave) -> Answer:
+    def attested(self, x: Any, identity: Identity, inside: Enclave) -> PrivateAnswer:
         """Run both parties as threads, with the enclave of the server's party.
 
         Raises:
             DisagreementError: it runs other code or another job than the client measures.
         """
-        x, names, crew = self._prepared(x), self.crew.owners, self.crew
 
-        def party(session: Session) -> Answer:
-            mine = inside if session.me == crew.server else None
-            keys = {crew.server: identity.fingerprint}
+        def part(session: Session, x: Tensor | None) -> PrivateAnswer:
+            mine = inside if session.me == self.crew.server else None
+            keys = {self.crew.server: identity.fingerprint}
             claims = attest_all(session, keys, mine, job_digest=self.digest)
-            answer = self._join(session, x if session.me == crew.client else None)
+            answer = self._join(session, x)
             result = replace(answer.result, claims=(*answer.result.claims, *claims))
             return replace(answer, result=result)
 
-        meeting = Meeting(parties=names, job_digest=self.digest)
-        answers = run_threads(dict.fromkeys(names, party), meeting)
-        return self._merged(answers)
+        return self._in_threads(x, part)
 
     def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost: the rows there, the answers back."""
@@ -126,6 +122,10 @@ class Attested(Direct):
             ),
         )
 
+    def told(self, parties: Sequence[str]) -> tuple[Leak, ...]:
+        """Return what the client tells before the first row."""
+        return INPUT.leaks(self.crew.client, parties)
+
     def claims(self) -> tuple[Claim, ...]:
         """Return what holds: while the enclave is simulated, nothing."""
         client, server = self.crew.owners
@@ -170,21 +170,15 @@ class Attested(Direct):
             found = session.recv(server, "enclave/answers", out)
             values = found.view(torch.float64)
         else:
-            ops = self._ops(shape)
+            ops = ObliviousOps()
+            if (worker := outsource.current()) is not None:  # large products are given to it
+                ops = SlalomOps(prg=Prg.from_os(), least_terms=worker.least_terms)
+                ops.prepare(self.model, self.weights, shape)
             words = session.recv(client, "enclave/rows", shape)
             with session.progress.stage("compute"), torch.no_grad():
                 found = self._computed(ops, self.weights, words.view(torch.float64))
             session.send(client, "enclave/answers", found.contiguous().view(torch.int64))
         return values, self._forecast(shape, out)
-
-    def _ops(self, shape: tuple[int, ...]) -> TorchOps:
-        """Return what computes: with a worker, large products are blinded and given away."""
-        given = outsource.current()
-        if given is None:
-            return ObliviousOps()
-        ops = SlalomOps(prg=Prg.from_os(), least_terms=given.least_terms)
-        ops.prepare(self.model, self.weights, shape)
-        return ops
 
     def _notes(self) -> tuple[str, ...]:
         return (f"{NOTHING}; {self.crew.server}'s host can read everything",)

@@ -9,14 +9,16 @@ from torch import Tensor
 from tacit.errors import DataError, DisagreementError
 from tacit.nn import quarters_of, size_of
 from tacit.party import Fact, Session
+from tacit.result import Claim
 
 LARGEST_RANK = 8
 LARGEST_ELEMENTS = 1 << 27
-_LARGEST_QUARTERS = 4 * 48
+"""A GiB of words: a party must not make the others allocate what it merely announced."""
+_LARGEST_QUARTERS = 4 * 48  # 2^48 with 16 fraction bits fills the 64 bits of a word
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class PublicFacts:
     """What everyone knows when a run is planned.
 
     Attributes:
@@ -33,7 +35,11 @@ class Facts:
 
 
 def largest(values: Tensor) -> int:
-    """Return the size of a tensor in quarter octaves, rounded up."""
+    """Return the size of a tensor in quarter octaves, rounded up.
+
+    A size is told to everyone, so it is told coarsely: a step is a factor of 2^(1/4), which costs
+    every bound at most a quarter of a bit of the ring.
+    """
     return quarters_of(float(values.abs().max()) if values.numel() else 0.0)
 
 
@@ -55,6 +61,15 @@ def weight_fact(count: int) -> Fact:
     )
 
 
+def claim_of_answers(client: str, reason: str) -> Claim:
+    """Say what no protocol can hide: what follows from the declared result itself."""
+    return Claim(
+        subject=f"what the answers tell {client} about the model",
+        guarantee="no guarantee",
+        assumptions=(reason,),
+    )
+
+
 def share_input_facts(
     session: Session, owner: str, x: Tensor | None, *, bound: float | None
 ) -> tuple[tuple[int, ...], float]:
@@ -72,7 +87,8 @@ def share_input_facts(
     else:
         rank, quarters, *sides = session.learn(owner, INPUT)
         shape = tuple(sides[: max(rank, 0)])
-        _check_shape(owner, rank, shape)
+        if not 1 <= rank <= LARGEST_RANK or min(shape) < 1 or prod(shape) > LARGEST_ELEMENTS:
+            raise DisagreementError(owner, f"announced an impossible shape: rank {rank}, {shape}")
     _check_sizes(owner, (quarters,))
     return shape, size_of(quarters) if bound is None else bound
 
@@ -97,11 +113,6 @@ def share_weight_facts(
     found = [size_of(quarters) for quarters in sizes]
     bounds = dict(zip(weights, found[: len(weights)], strict=True))
     return bounds, dict(zip(gains, found[len(weights) :], strict=True))
-
-
-def _check_shape(owner: str, rank: int, shape: tuple[int, ...]) -> None:
-    if not 1 <= rank <= LARGEST_RANK or min(shape) < 1 or prod(shape) > LARGEST_ELEMENTS:
-        raise DisagreementError(owner, f"announced an impossible shape: rank {rank}, {shape}")
 
 
 def _check_sizes(owner: str, quarters: tuple[int, ...]) -> None:

@@ -8,18 +8,17 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DisagreementError
+from tacit.inference.facts import LARGEST_ELEMENTS, claim_of_answers
 from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
 from tacit.mpc.ops import ProtocolOps
+from tacit.mpc.pace import add_computing
 from tacit.nn import TorchOps, logistic_class, logistic_score
 from tacit.party import Fact, Session
-from tacit.result import Leak
+from tacit.result import Claim, Leak, Metric, PartyReport, Result
 
 V = TypeVar("V")
 Reveal = Literal["class", "score"]
 MODELS = {"class": logistic_class, "score": logistic_score}
-LARGEST_ELEMENTS = 1 << 27
-
-
 DATA = Fact(tag="data-size", count=2, what="the number of rows and features")
 MODEL = Fact(tag="model-size", count=1, what="the number of features the model takes")
 
@@ -117,6 +116,46 @@ def predict(
 def predict_plain(features: Tensor, weights: Mapping[str, Tensor], *, reveal: Reveal) -> Tensor:
     """Give the same answers in the clear, for one who may see both sides."""
     return MODELS[reveal](TorchOps(), weights, features)[:, 0]
+
+
+def summarise(
+    session: Session,
+    task: PredictTask,
+    prediction: Prediction,
+    *,
+    name: str,
+    launched: str,
+    report: PartyReport,
+    utility: tuple[Metric, ...],
+) -> Result:
+    """Write down one party's view: what it sent, what it knows to have leaked, what it used."""
+    return Result(
+        kind="infer",
+        name=name,
+        protocol=task.protocol,
+        launched=launched,
+        parties=(report,),
+        forecast=add_computing(prediction.plan.forecast(), [(prediction.plan, 1)]),
+        metered=session.cost(),
+        leakage=session.ledger.entries(),
+        claims=claims_of(task),
+        utility=utility,
+    )
+
+
+def claims_of(task: PredictTask) -> tuple[Claim, ...]:
+    """Return what a prediction promises: what its protocol does, and what nothing can."""
+    if task.reveal == "score":
+        reason = (
+            f"a score is a linear function of a row, so {task.data_owner} can solve for the whole "
+            "model once it has more scores than features; reveal classes to give away less"
+        )
+    else:
+        reason = (
+            "whoever may ask about many rows of its choice can imitate the model; "
+            f"{task.model_owner} should limit the number of questions"
+        )
+    return (*find_protocol(task.protocol).claims, claim_of_answers(task.data_owner, reason))
 
 
 def _program(task: PredictTask, sizes: Sizes) -> Callable[[ProtocolOps[V]], Tensor | None]:

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.inference.attested import Attested
-from tacit.inference.crew import Crew
 from tacit.inference.estimators import adopt, features_of
 from tacit.inference.forest import Forest
 from tacit.inference.he.secured import Enciphered
-from tacit.inference.secured import Function, Reveal, Secured
+from tacit.inference.secured import Crew, Function, Reveal, Secured
+from tacit.inference.shares import SecuredOnShares
 from tacit.mpc import PROTOCOLS, MpcProtocol, find_protocol
 from tacit.nn import Imported, import_module
 from tacit.ring import check_device
@@ -71,15 +71,8 @@ def secure(
     server sees ciphertexts; ``enclave`` is simulated and promises nothing.
     """
     check_device(device)
-    kind: type[Secured] = Secured
-    if protocol in DIRECT:
-        kind, frac_bits = _direct(protocol, frac_bits, cap)
-    else:
-        if not _on_shares(protocol).has_dealer:
-            crew = replace(crew or Crew(), dealer=None)
-        frac_bits = 16 if frac_bits is None else frac_bits
-        if not LEAST_FRAC_BITS <= frac_bits <= 30:
-            raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {frac_bits}")
+    kind, frac_bits, has_dealer = _kind(protocol, frac_bits, cap)
+    crew = crew or Crew()
     if reveal not in ("output", "class"):
         raise ConfigError(f"reveal must be 'output' or 'class', got {reveal!r}")
     columns: tuple[str, ...] = ()
@@ -109,7 +102,7 @@ def secure(
         model=model,
         weights={name: value.detach().to(torch.float64) for name, value in weights.items()},
         protocol=protocol,
-        crew=crew or Crew(),
+        crew=crew if has_dealer else replace(crew, dealer=None),
         reveal=reveal,
         frac_bits=frac_bits,
         input_bound=input_bound,
@@ -119,6 +112,27 @@ def secure(
     )
 
 
+def _kind(
+    protocol: str, frac_bits: int | None, cap: float | None
+) -> tuple[type[SecuredOnShares | Attested | Enciphered], int, bool]:
+    """Return what runs a protocol, its bits (0 for those of its own), and whether one deals."""
+    if protocol not in DIRECT:
+        has_dealer = _on_shares(protocol).has_dealer
+        bits = 16 if frac_bits is None else frac_bits
+        if not LEAST_FRAC_BITS <= bits <= 30:
+            raise ConfigError(f"frac_bits must be from {LEAST_FRAC_BITS} to 30, got {bits}")
+        return SecuredOnShares, bits, has_dealer
+    if cap is not None:
+        raise ConfigError(f"nothing saturates under protocol {protocol!r}; give no cap")
+    if protocol == "enclave":
+        if frac_bits is not None:
+            raise ConfigError("an enclave computes with floats; give no frac_bits")
+        return Attested, 0, False
+    if frac_bits is not None and not 2 <= frac_bits <= 24:
+        raise ConfigError(f"under protocol 'he' frac_bits is from 2 to 24, got {frac_bits}")
+    return Enciphered, frac_bits or 0, False
+
+
 def _on_shares(protocol: str) -> MpcProtocol:
     try:
         return find_protocol(protocol)
@@ -126,16 +140,3 @@ def _on_shares(protocol: str) -> MpcProtocol:
         if protocol.split(" ")[0].rstrip(";") in PROTOCOLS:  # what follows it is wrong
             raise
         raise ConfigError(f"{error}; and of another kind {' and '.join(DIRECT)}") from error
-
-
-def _direct(protocol: str, frac_bits: int | None, cap: float | None) -> tuple[type[Secured], int]:
-    """Return what runs a protocol between the two owners, and its bits; 0 for those of its own."""
-    if cap is not None:
-        raise ConfigError(f"nothing saturates under protocol {protocol!r}; give no cap")
-    if protocol == "enclave":
-        if frac_bits is not None:
-            raise ConfigError("an enclave computes with floats; give no frac_bits")
-        return Attested, 0
-    if frac_bits is not None and not 2 <= frac_bits <= 24:
-        raise ConfigError(f"under protocol 'he' frac_bits is from 2 to 24, got {frac_bits}")
-    return Enciphered, frac_bits or 0

@@ -1,47 +1,95 @@
-"""Make a model private: the same module or function of ops, run between three parties."""
+"""A private model: who takes part, what a run gives, and what all ways of running one share."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from tacit.data.memory import names_of, numbers_of
-from tacit.errors import ConfigError, DataError, DisagreementError
-from tacit.inference.crew import Answer, Crew
-from tacit.inference.facts import (
-    INPUT,
-    LARGEST_ELEMENTS,
-    LARGEST_RANK,
-    Facts,
-    largest,
-    share_input_facts,
-    share_weight_facts,
-    weight_fact,
-)
+from tacit.errors import ConfigError, DataError
+from tacit.inference.facts import LARGEST_RANK, PublicFacts, claim_of_answers, largest
 from tacit.inference.forest import Forest
-from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
-from tacit.mpc.pace import add_computing
+from tacit.mpc import Plan, Roles
 from tacit.nn import Imported, quarters_of, size_of
-from tacit.nn.capping import note_of, with_room
 from tacit.notebook import Lines, Shown
 from tacit.party import Meeting, Session, Usage, merge_results, run_threads
-from tacit.result import Claim, Forecast, Leak, Result
+from tacit.result import Claim, Cost, Forecast, Leak, Result
 
 # A function of ops, weights and input, of any interpreter.
 Function = Callable[[Any, Mapping[str, Any], Any], Any]
 Reveal = Literal["output", "class"]
-CAP = "cap= of tacit.secure (model.cap in a job file)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crew:
+    """Who takes part: the owner of the data, the owner of the model, and the dealer.
+
+    Protocols between the two owners alone have no dealer, whatever is named. The data owner is
+    the second computing party: under `permuted2` that is the one who sees permuted values, so
+    that what is at risk is the model and never the data.
+    """
+
+    client: str = "client"
+    server: str = "server"
+    dealer: str | None = "dealer"
+
+    def __post_init__(self) -> None:
+        _ = self.roles  # refuses two parties of one name
+
+    @property
+    def owners(self) -> tuple[str, str]:
+        """Return the owners of the data and of the model."""
+        return self.client, self.server
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Return all of them."""
+        return self.owners if self.dealer is None else (*self.owners, self.dealer)
+
+    @property
+    def roles(self) -> Roles:
+        """Return who computes as what."""
+        return Roles(self.server, self.client, self.dealer or "")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PrivateAnswer(Shown):
+    """What a run gave.
+
+    Attributes:
+        values: the output, for the client; None for the others.
+        plan: what was done on shares, step by step; None where nothing was shared.
+        result: cost, leakage and claims, as one party saw them or as all did.
+    """
+
+    values: Tensor | None
+    plan: Plan | None
+    result: Result
+
+    @property
+    def cost(self) -> Cost:
+        """Return the metered traffic and rounds."""
+        return self.result.metered
+
+    @property
+    def leakage(self) -> tuple[Leak, ...]:
+        """Return what was shown to whom, and why."""
+        return self.result.leakage
+
+    def _shown(self) -> tuple[str, Lines]:
+        shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
+        return "Private answer", [("values", shape), *self.result.headline()]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Secured(Shown):
+class Secured(Shown, ABC):
     """A private model. Made by `secure`.
 
-    Call it with an input to run all three parties in this process, or `join` a session with it
+    Call it with an input to run all parties in this process, or `join` a session with it
     to be one of them.
     """
 
@@ -58,8 +106,9 @@ class Secured(Shown):
     features: int | None = None
     """How many columns a row has, if the model is an estimator's."""
 
-    def __call__(self, x: Any) -> Answer:
-        """Run the three parties as threads of this process, and return the client's answer.
+    @abstractmethod
+    def __call__(self, x: Any) -> PrivateAnswer:
+        """Run all parties as threads of this process, and return the client's answer.
 
         Args:
             x: rows, as a tensor, an array, a data frame, or the features of a torch or Hugging
@@ -68,18 +117,8 @@ class Secured(Shown):
         Guarantee: none towards this process, which holds everything; what each party sends and
         sees is what it would between hosts.
         """
-        x = self._prepared(x)
 
-        def party(session: Session) -> Answer:
-            return self._join(session, x if session.me == self.crew.client else None)
-
-        digest = hashlib.sha256(repr((self.protocol, self.crew)).encode()).digest()
-        meeting = Meeting(parties=self.crew.parties, job_digest=digest)
-        answers = run_threads(dict.fromkeys(self.crew.parties, party), meeting)
-        merged = merge_results(tuple(answers[name].result for name in self.crew.parties))
-        return replace(answers[self.crew.client], result=replace(merged, launched="threads"))
-
-    def join(self, session: Session, x: Any = None) -> Answer:
+    def join(self, session: Session, x: Any = None) -> PrivateAnswer:
         """Take part in one run, as whatever party the session says I am.
 
         Every party makes its `Secured` from the same module; the weights that count are the
@@ -88,6 +127,64 @@ class Secured(Shown):
         Guarantee: as stated by the protocol's claims; the output goes to the client alone.
         """
         return self._join(session, None if x is None else self._prepared(x))
+
+    @abstractmethod
+    def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
+        """Say what an input of this shape will cost, from public facts alone.
+
+        Args:
+            shape: of the whole input, rows first.
+            input_bound: how large it can be, if the model was made without a bound.
+        """
+
+    def facts(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> PublicFacts:
+        """Return the public facts about an input of this shape, and about the weights."""
+        bound = known_bound(input_bound, self._known_bound)
+        bounds = {name: size_of(largest(value)) for name, value in self._sized().items()}
+        bounds |= self._agreed_bounds()
+        if isinstance(self.model, Forest):
+            shape = (shape[0], self.model.weights["select"].shape[0])
+        gains = {name: size_of(quarters_of(gain)) for name, gain in self._gains().items()}
+        return PublicFacts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
+
+    @abstractmethod
+    def plan(self, facts: PublicFacts) -> Plan:
+        """Work out every step and its cost."""
+
+    @abstractmethod
+    def told(self, parties: Sequence[str]) -> tuple[Leak, ...]:
+        """Return what both sides tell all parties of a session before the first row."""
+
+    @abstractmethod
+    def claims(self) -> tuple[Claim, ...]:
+        """Return what the protocol promises, and what no protocol can."""
+
+    @property
+    def digest(self) -> bytes:
+        """Return a hash of what is run: the protocol, the parties, the model but its weights."""
+        graph = getattr(self.model, "graph", "a function")
+        shapes = {name: tuple(one.shape) for name, one in self.weights.items()}
+        bits = self.frac_bits or None
+        text = repr((self.protocol, self.crew.owners, str(graph), shapes, self.reveal, bits))
+        return hashlib.sha256(text.encode()).digest()
+
+    @abstractmethod
+    def _join(self, session: Session, x: Tensor | None) -> PrivateAnswer:
+        """Do one party's part, with rows that are prepared."""
+
+    def _in_threads(
+        self, x: Any, part: Callable[[Session, Tensor | None], PrivateAnswer]
+    ) -> PrivateAnswer:
+        """Run everyone's part, and return the client's answer with what all say of the run."""
+        x, names = self._prepared(x), self.crew.parties
+
+        def party(session: Session) -> PrivateAnswer:
+            return part(session, x if session.me == self.crew.client else None)
+
+        meeting = Meeting(parties=names, job_digest=self.digest)
+        answers = run_threads(dict.fromkeys(names, party), meeting)
+        merged = merge_results(tuple(answers[name].result for name in names))
+        return replace(answers[self.crew.client], result=replace(merged, launched="threads"))
 
     def _prepared(self, x: Any) -> Tensor:
         """Bring rows of every kind to numbers, and give a forest the ones that it compares."""
@@ -104,107 +201,51 @@ class Secured(Shown):
             )
         if isinstance(self.model, Forest):
             rows = self.model.prepare(rows)
-        return _checked(rows)
-
-    @property
-    def _entries(self) -> int | None:
-        """Return how many entries a table has that the input names by whole numbers, if it does."""
-        return self.model.entries() if isinstance(self.model, Imported) else None
-
-    def _entered(self, x: Tensor) -> Tensor:
-        """Turn names of a table's entries into one-hot vectors: the client does so by itself."""
-        entries = self._entries
-        if entries is None:
-            return x
-        if not bool(((x >= 0) & (x < entries) & (x == x.round())).all()):
+        if not 1 <= rows.dim() <= LARGEST_RANK or not rows.numel():
             raise DataError(
-                f"the model reads a table of {entries} entries: wanted whole numbers from 0 to "
-                f"{entries - 1}, got others"
+                f"wanted a tensor of 1 to {LARGEST_RANK} dimensions, got {tuple(rows.shape)}"
             )
-        return (x[..., None] == torch.arange(entries, dtype=x.dtype)).to(x.dtype)
+        if not bool(torch.isfinite(rows).all()):
+            raise DataError("the input holds NaN or infinite values; clean the data first")
+        return rows
 
-    def _join(self, session: Session, x: Tensor | None) -> Answer:
-        usage, crew = Usage(), self.crew
-        with session.progress.stage("plan"):
-            facts = self._agree(session, x)
-            fitted, plan = self._fitted(facts)
-        mine: dict[str, Tensor] = {}
-        if session.me == crew.client and x is not None:
-            mine = {"x": self._entered(x)}
-        elif session.me == crew.server:
-            mine = {_input_name(name): value for name, value in self.weights.items()}
-        if session.me in crew.roles.computing:
-            program = fitted._program(facts)
-            values = compute(session, plan, program, inputs=mine, device=self.device)
-        else:
-            serve(session, plan, inputs=mine, device=self.device)
-            values = None
-        return Answer(values=values, plan=plan, result=fitted._report(session, plan, usage))
-
-    def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
-        """Say what an input of this shape will cost, from public facts alone.
-
-        Args:
-            shape: of the whole input, rows first.
-            input_bound: how large it can be, if the model was made without a bound.
-        """
-        plan = self.plan(self.facts(shape, input_bound=input_bound))
-        return add_computing(plan.forecast(), [(plan, 1)])
-
-    def facts(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Facts:
-        """Return the public facts about an input of this shape, and about the weights."""
-        bound = self._known_bound if input_bound is None else input_bound
-        if bound is None:
-            raise ConfigError("a forecast wants input_bound, how large the input can be")
-        bounds = {name: size_of(largest(value)) for name, value in self._sized().items()}
-        bounds |= self._agreed_bounds()
-        if isinstance(self.model, Forest):
-            shape = (shape[0], self.model.weights["select"].shape[0])
-        gains = {name: size_of(quarters_of(gain)) for name, gain in self._gains().items()}
-        return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
-
-    def plan(self, facts: Facts) -> Plan:
-        """Work out every step and its cost."""
-        return self._fitted(facts)[1]
-
-    def _fitted(self, facts: Facts) -> tuple["Secured", Plan]:
-        """Plan, with a cap on hidden values where their bounds do not fit the ring without."""
-        protocol, imported = find_protocol(self.protocol), self.model
-
-        def attempt(cap: float | None) -> tuple[Secured, Plan]:
-            fitted = self
-            if isinstance(imported, Imported):
-                fitted = replace(self, model=replace(imported, cap=cap))
-            program, roles = fitted._program(facts), self.crew.roles
-            return fitted, make_plan(program, protocol, roles, frac_bits=self.frac_bits)
-
-        if not isinstance(imported, Imported):
-            return attempt(None)
-        return with_room(attempt, cap=imported.cap, keyword=CAP)
-
-    def told(self, parties: Sequence[str]) -> tuple[Leak, ...]:
-        """Return what both sides tell all parties of a session before the first row."""
-        weights = weight_fact(len(self._sized()) + len(self._gains()))
-        return (
-            *INPUT.leaks(self.crew.client, parties),
-            *(weights.leaks(self.crew.server, parties) if weights.count else ()),
+    def _answer(
+        self,
+        session: Session,
+        usage: Usage,
+        values: Tensor | None,
+        *,
+        forecast: Forecast,
+        plan: Plan | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> PrivateAnswer:
+        """Write down one party's view of a run."""
+        crew = self.crew
+        roles = {crew.client: "data owner", crew.server: "model owner", crew.dealer: "dealer"}
+        role = roles[session.me]
+        result = Result(
+            kind="secure",
+            name="private model",
+            protocol=self.protocol,
+            launched="session",
+            parties=(usage.report(name=session.me, role=role, progress=session.progress),),
+            forecast=forecast,
+            metered=session.cost(),
+            leakage=session.ledger.entries(),
+            claims=self.claims(),
+            utility=(),
+            notes=notes,
         )
-
-    def claims(self) -> tuple[Claim, ...]:
-        """Return what the protocol promises, and what no protocol can."""
-        return (*find_protocol(self.protocol).claims, self._claim_of_answers())
+        return PrivateAnswer(values=values, plan=plan, result=result)
 
     def _claim_of_answers(self) -> Claim:
-        return Claim(
-            subject=f"what the answers tell {self.crew.client} about the model",
-            guarantee="no guarantee",
-            assumptions=(
-                "whoever may ask about many inputs of its choice can imitate the model; "
-                f"{self.crew.server} should limit the number of questions",
-            ),
+        reason = (
+            "whoever may ask about many inputs of its choice can imitate the model; "
+            f"{self.crew.server} should limit the number of questions"
         )
+        return claim_of_answers(self.crew.client, reason)
 
-    def _shown(self) -> tuple[str, Lines]:
+    def _rows(self) -> list[tuple[str, ...]]:
         """Say what is computed, by whom, and how exactly; no weight is shown."""
         crew, bound = self.crew, self.input_bound
         dealt = "" if crew.dealer is None else f", {crew.dealer} (dealer)"
@@ -214,7 +255,7 @@ class Secured(Shown):
         cap = None
         if isinstance(self.model, Imported):
             steps, cap = self.model.steps(), self.model.cap
-        return "Private model", [
+        return [
             *steps,
             ("parameters", f"{sum(one.numel() for one in self.weights.values()):,}"),
             ("protocol", self.protocol),
@@ -238,89 +279,63 @@ class Secured(Shown):
         return self.model.gains if isinstance(self.model, Imported) else {}
 
     @property
+    def _entries(self) -> int | None:
+        """Return how many entries a table has that the input names by whole numbers, if it does."""
+        return self.model.entries() if isinstance(self.model, Imported) else None
+
+    @property
     def _known_bound(self) -> float | None:
         """Return what is known about the size of the input before it is there."""
         return self.input_bound if self._entries is None else 1.0
 
-    def _agree(self, session: Session, x: Tensor | None) -> Facts:
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Direct(Secured):
+    """A private model of two parties, without shares: the client asks, the server computes."""
+
+    @abstractmethod
+    def lines(self, shape: tuple[int, ...]) -> tuple[str, ...]:
+        """Say in a few sentences what will be done with rows of this shape."""
+
+    @abstractmethod
+    def leaks(self, shape: tuple[int, ...]) -> tuple[Leak, ...]:
+        """Return what will be shown to whom, for rows of this shape."""
+
+    def plan(self, facts: PublicFacts) -> Plan:
+        """Refuse: there are no steps on shares."""
+        raise ConfigError(f"protocol {self.protocol!r} has no plan on shares; ask for a forecast")
+
+    @abstractmethod
+    def _exchange(self, session: Session, x: Tensor | None) -> tuple[Tensor | None, Forecast]:
+        """Do one party's part; the client gets the output."""
+
+    @abstractmethod
+    def _notes(self) -> tuple[str, ...]:
+        """Say what a reader of the report must not miss."""
+
+    def _join(self, session: Session, x: Tensor | None) -> PrivateAnswer:
+        usage = Usage()
+        if set(session.parties) != set(self.crew.owners):
+            raise ConfigError(
+                f"protocol {self.protocol!r} is between {' and '.join(self.crew.owners)} alone, "
+                f"got the parties {', '.join(session.parties)}"
+            )
         if session.me == self.crew.client and x is None:
             raise DataError(f"{session.me!r} is the client and must give an input")
-        if x is not None and (words := self._is_too_much(tuple(x.shape))):
-            raise DataError(f"the input has {words}; ask about fewer at once")
-        shape, bound = share_input_facts(session, self.crew.client, x, bound=self._known_bound)
-        if words := self._is_too_much(shape):
-            raise DisagreementError(self.crew.client, f"announced an input that has {words}")
-        bounds, gains = share_weight_facts(session, self.crew.server, self._sized(), self._gains())
-        bounds |= self._agreed_bounds()
-        return Facts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
+        values, forecast = self._exchange(session, x)
+        return self._answer(session, usage, values, forecast=forecast, notes=self._notes())
 
-    def _is_too_much(self, shape: tuple[int, ...]) -> str:
-        """Say what is too much of an input that names entries of a table; nothing if all is well.
-
-        One-hot it is as many times larger as the table has entries, at every party.
-        """
-        names, entries = prod(shape), self._entries
-        if entries is None or names * entries <= LARGEST_ELEMENTS:
-            return ""
-        return f"{names} names of a table of {entries} entries: more than {LARGEST_ELEMENTS} in all"
-
-    def _program(self, facts: Facts) -> Callable[[Any], Tensor | None]:
-        model, crew, entries = self.model, self.crew, self._entries
-        shape, frac_bits = facts.shape, self.frac_bits
-        if isinstance(model, Imported):
-            model = replace(model, gains=facts.gains, is_hot=entries is not None)
-        if entries is not None:
-            shape, frac_bits = (*shape, entries), 0
-
-        def program(ops: Any) -> Tensor | None:  # PlanOps and SecretOps have different tensors
-            bound = facts.input_bound
-            x = ops.input("x", owner=crew.client, shape=shape, bound=bound, frac_bits=frac_bits)
-            weights = {
-                name: ops.input(
-                    _input_name(name),
-                    owner=crew.server,
-                    shape=tuple(value.shape),
-                    bound=facts.weight_bounds[name],
-                )
-                for name, value in self.weights.items()
-            }
-            # Matrices are opened under their masks before the query, once for all their uses.
-            ops.cache_openings(
-                *(weights[name] for name, one in self.weights.items() if one.dim() > 1)
-            )
-            answer = model(ops, weights, x)
-            if self.reveal == "class":
-                check_classes(ops.shape(answer))
-                answer = ops.argmax(answer, dim=-1)
-            opened: Tensor | None = ops.open(
-                answer, to=(crew.client,), what=f"the {self.reveal}", why="the declared result"
-            )
-            return opened
-
-        return program
-
-    def _report(self, session: Session, plan: Plan, usage: Usage) -> Result:
-        crew = self.crew
-        roles = {crew.client: "data owner", crew.server: "model owner", crew.dealer: "dealer"}
-        role = roles[session.me]
-        cap = self.model.cap if isinstance(self.model, Imported) else None
-        return Result(
-            kind="secure",
-            name="private model",
-            protocol=self.protocol,
-            launched="session",
-            parties=(usage.report(name=session.me, role=role, progress=session.progress),),
-            forecast=add_computing(plan.forecast(), [(plan, 1)]),
-            metered=session.cost(),
-            leakage=session.ledger.entries(),
-            claims=self.claims(),
-            utility=(),
-            notes=(*(() if cap is None else (note_of(cap, CAP),)), *plan.notes()),
-        )
+    def _shown(self) -> tuple[str, Lines]:
+        absent = {"precision", "cap"}  # floats inside an enclave; bits of BFV are in the plan
+        return "Private model", [row for row in self._rows() if row[0] not in absent]
 
 
-def _input_name(weight: str) -> str:
-    return f"weights/{weight}"
+def known_bound(*given: float | None) -> float:
+    """Return the first bound of the input that is given, or refuse to forecast without one."""
+    for bound in given:
+        if bound is not None:
+            return bound
+    raise ConfigError("a forecast wants input_bound, how large the input can be")
 
 
 def check_classes(shape: tuple[int, ...]) -> None:
@@ -334,12 +349,3 @@ def check_classes(shape: tuple[int, ...]) -> None:
             "the model has one output, so its class would always be 0: take reveal='output', "
             "whose sign tells two classes apart, or give the model an output for each class"
         )
-
-
-def _checked(x: Tensor) -> Tensor:
-    """Look at what everyone will be told of an input."""
-    if not 1 <= x.dim() <= LARGEST_RANK or not x.numel():
-        raise DataError(f"wanted a tensor of 1 to {LARGEST_RANK} dimensions, got {tuple(x.shape)}")
-    if not bool(torch.isfinite(x).all()):
-        raise DataError("the input holds NaN or infinite values; clean the data first")
-    return x

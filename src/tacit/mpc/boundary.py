@@ -161,7 +161,7 @@ class Open:
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what is sent."""
         spec = openable(operands[0])
-        size = WORD_BYTES * _words(spec)
+        size = WORD_BYTES * (spec.elements if isinstance(spec, Spec) else spec.words)
         messages: Round = tuple(
             Message(sender, receiver, size)
             for sender in roles.computing
@@ -222,10 +222,6 @@ def _remasked(channel: Channel, share: Share | BitShare) -> Tensor:
     if isinstance(share, BitShare):
         return share.words ^ mask
     return share.words + mask if channel.is_first else share.words - mask
-
-
-def _words(spec: Spec | BitSpec) -> int:
-    return spec.elements if isinstance(spec, Spec) else spec.words
 
 
 def reveal(spec: Spec | BitSpec, mine: Tensor, theirs: Tensor) -> Tensor:

@@ -226,11 +226,16 @@ class OpeningCache:
                 new.narrow(dim, 0, past).copy_(old.narrow(dim, 0, past))
             new.narrow(dim, past, spec.mask.length - past).zero_()
 
-    def part(self, number: int) -> None:
-        """Give a set of growing tensors memory of its own, before others are laid out in it."""
+    def leave(self, number: int | None) -> int:
+        """Give a set of growing tensors memory of its own, if another is laid out in it next.
+
+        Returns:
+            The set that the next run adds to.
+        """
         for key, one in self._grown.items():
-            if key[0] == number:
+            if key[0] == number != self.number:
                 self._grown[key] = one.copied()
+        return self.number
 
     @property
     def number(self) -> int:

@@ -16,11 +16,6 @@ from tacit.result import Phase
 V = TypeVar("V")
 
 
-def _key(how: Rescaling | None) -> Hashable:
-    """Say under which note an opening is found again."""
-    return "opening" if how is None else how
-
-
 class MaskedOpenings(Interpreter[V], ABC):
     """Keep track of what is known about values: their owners, their masked openings, their views.
 
@@ -175,7 +170,8 @@ class MaskedOpenings(Interpreter[V], ABC):
             id(one): self.rescaling(one, is_exact=is_exact, frac_bits=bits)
             for one, bits in zip(values, kept, strict=True)
         }
-        keys = {id(one): _key(hows[id(one)]) for one in values}
+        # The note under which an opening is found again.
+        keys: dict[int, Hashable] = {at: how or "opening" for at, how in hows.items()}
         missing = {
             id(one): one
             for one in values
@@ -191,7 +187,7 @@ class MaskedOpenings(Interpreter[V], ABC):
                 rescalings = ()
             parts = tuple(missing.values())
             boundary = self.protocol.boundary
-            step = boundary.opening(owners, "online", rescalings, is_posted=is_posted)
+            step = boundary.opening(owners, "online", rescalings, is_posted)
             wait = self.open_masked(parts, step)
 
         def complete() -> list[V]:
@@ -226,7 +222,7 @@ class MaskedOpenings(Interpreter[V], ABC):
         if not missing:
             return
         owners = tuple(self.notes.get(one, "owner") for one in missing)
-        step = self.protocol.boundary.opening(owners, phase, (), is_posted=False)
+        step = self.protocol.boundary.opening(owners, phase)
         for one, opening in zip(missing, self.open_masked(missing, step)(), strict=True):
             self.notes.put(one, "opening", opening)
             name = self.notes.get(one, "name")

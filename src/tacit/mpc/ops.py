@@ -14,9 +14,9 @@ from tacit.mpc.functions import (
     losses,
     norms,
     ordering,
+    roots,
+    softmax,
 )
-from tacit.mpc.functions import softmax as functions
-from tacit.mpc.functions.slopes import gelu_slope
 from tacit.mpc.interpreter import of_family
 from tacit.mpc.primitives import Pair
 from tacit.mpc.rescaling import RescalingVerbs
@@ -42,7 +42,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
 
     def gelu_slope(self, x: V) -> V:
         """Apply the derivative of the Gaussian error linear unit; off by less than 1e-3."""
-        return self.piecewise(x, *gelu_slope())
+        return self.piecewise(x, *activations.gelu_slope())
 
     def silu(self, x: V) -> V:
         """Apply x·sigmoid(x)."""
@@ -78,7 +78,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     @of_family("activations")
     def max(self, x: V, *, dim: int) -> V:
         """Give the largest element along a dimension, which disappears."""
-        return functions.maximum(self, x, dim=dim)
+        return ordering.maximum(self, x, dim=dim)
 
     @of_family("activations")
     def min(self, x: V, *, dim: int) -> V:
@@ -193,15 +193,22 @@ class ProtocolOps(RescalingVerbs[V], ABC):
 
     def hide(self, x: V, kept: Tensor) -> V:
         """Put a number that a softmax makes zero wherever a public mask is false."""
-        return functions.hide(self, x, kept)
+        return softmax.hide(self, x, kept)
 
     def mix(self, weights: V, values: V) -> V:
         """Multiply matrices, where every row of the first adds up to one, as of a softmax."""
         return attention.mix(self, weights, values)
 
     def within(self, y: V, x: V, *, gain: float) -> V:
-        """State that y is at most ``gain`` times as large as x can be."""
-        return functions.within(self, y, x, gain=gain)
+        """State that y is at most ``gain`` times as large as x can be, where that says more.
+
+        Whoever calls this must know it, e.g. from the sums of the rows of a weight matrix.
+        Cost: nothing is sent.
+        """
+        known, given = self.number(y, "stating a bound"), self.number(x, "stating a bound")
+        # Rounding x and its product moves a result by at most the gain in last places, and one.
+        bound = gain * given.bound + (gain + 1) * 2.0**-self.frac_bits
+        return self.restate(y, bound=bound) if bound < known.bound else y
 
     @of_family("activations")
     def cap(self, x: V, *, bound: float) -> V:
@@ -252,52 +259,52 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     @of_family("norms")
     def reciprocal(self, x: V) -> V:
         """Give 1 / x for x of at least 2^-8."""
-        return functions.reciprocal(self, x)
+        return roots.reciprocal(self, x)
 
     @of_family("norms")
     def rsqrt(self, x: V) -> V:
         """Give 1 / √x for x of at least 2^-8."""
-        return functions.rsqrt(self, x)
+        return roots.rsqrt(self, x)
 
     @of_family("norms")
     def log(self, x: V) -> V:
         """Give the natural logarithm of x of at least 2^-8."""
-        return functions.logarithm(self, x)
+        return roots.logarithm(self, x)
 
     @of_family("softmax")
     def softmax(self, x: V, *, dim: int = -1) -> V:
         """Give exp(x) / Σ exp(x) along a dimension."""
-        return functions.softmax(self, x, dim=dim)
+        return softmax.softmax(self, x, dim=dim)
 
     @of_family("norms")
     def layer_norm(self, x: V, *, eps: float = 1e-5) -> V:
         """Bring the last dimension to mean 0 and variance 1."""
-        return functions.layer_norm(self, x, eps=eps)
+        return norms.layer_norm(self, x, eps=eps)
 
     @of_family("norms")
     def rsqrt_below(self, x: V) -> V:
         """Give a number just below 1 / √x, never above it."""
-        return functions.rsqrt_below(self, x)
+        return roots.rsqrt_below(self, x)
 
     @of_family("norms")
     def sqrt(self, x: V) -> V:
         """Give √x for x of at least 2^-8."""
-        return functions.square_root(self, x)
+        return roots.square_root(self, x)
 
     @of_family("norms")
     def div(self, x: V, y: V) -> V:
-        """Give x / y for y of at least 2^-8."""
-        return functions.divide(self, x, y)
+        """Give x / y for y of at least 2^-8. Error: that of `reciprocal` times x."""
+        return self.mul(x, self.reciprocal(y))
 
     @of_family("softmax")
     def log_softmax(self, x: V, *, dim: int = -1) -> V:
         """Give x - log Σ exp(x) along a dimension."""
-        return functions.log_softmax(self, x, dim=dim)
+        return softmax.log_softmax(self, x, dim=dim)
 
     @of_family("norms")
     def rms_norm(self, x: V, *, eps: float = 1e-5) -> V:
         """Bring the last dimension to a mean square of 1."""
-        return functions.rms_norm(self, x, eps=eps)
+        return norms.rms_norm(self, x, eps=eps)
 
     @of_family("activations")
     def equal(self, x: V, y: V) -> V:
@@ -316,5 +323,5 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         return self.apply(self.make("tune"), self.normalise_scale(x), counts)
 
     def select(self, condition: V, x: V, y: V) -> V:
-        """Give x where the condition is 1 and y where it is 0."""
-        return functions.select(self, condition, x, y)
+        """Give x where the condition is 1 and y where it is 0. Cost: a product."""
+        return self.add(y, self.mul(condition, self.sub(x, y)))

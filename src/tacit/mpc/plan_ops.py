@@ -151,7 +151,9 @@ class PlanOps(ProtocolOps[AnySpec]):
 
         Who sends to others, or one way, has not waited for what was posted.
         """
-        if not rounds or not (self._posted and self._is_exchange(rounds[0])):
+        if not rounds or not self._posted:
+            return rounds
+        if not {message.receiver for message in rounds[0]} >= set(self.roles.computing):
             return rounds
         return ((*self._take_posted(), *rounds[0]), *rounds[1:])
 
@@ -159,9 +161,6 @@ class PlanOps(ProtocolOps[AnySpec]):
         posted, self._posted = self._posted, ()
         self._flushed += 1
         return posted
-
-    def _is_exchange(self, messages: Round) -> bool:
-        return {message.receiver for message in messages} >= set(self.roles.computing)
 
     def laid_out(self, opening: AnySpec, view: View, shape: tuple[int, ...]) -> AnySpec:
         """Describe a masked opening in another layout."""

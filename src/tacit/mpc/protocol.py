@@ -8,16 +8,15 @@ import torch
 from torch import Tensor
 
 from tacit.mpc.arithmetic.opening import OpenMasked
-from tacit.mpc.arithmetic.rescaled import Rescaling
 from tacit.mpc.boundary import Input, Open
 from tacit.mpc.contract import Acts, Roles
 from tacit.mpc.material.randomness import Need
 from tacit.mpc.material.supply import Supply
 from tacit.mpc.plan import Plan
-from tacit.mpc.share import AnyShare, Party, Share
+from tacit.mpc.share import AnyShare, Share
 from tacit.party import Session
 from tacit.party.cost import Round
-from tacit.result import Claim, Phase
+from tacit.result import Claim
 
 TWO_SERVERS = (
     "every party follows the protocol (semi-honest); a malicious party can make the result wrong "
@@ -55,15 +54,9 @@ class Boundary(Protocol):
         """Make what kernels compute on of a value, which may be an input as it came in."""
         ...
 
-    def opening(
-        self,
-        owners: tuple[Party | None, ...],
-        phase: Phase,
-        rescalings: tuple[Rescaling | None, ...],
-        *,
-        is_posted: bool,
-    ) -> OpenMasked:
-        """Make the step that opens values under masks."""
+    @property
+    def opening(self) -> type[OpenMasked]:
+        """Return the kind of step that opens values under masks."""
         ...
 
     def open(self, ops: Any, step: Open, value: Any) -> Tensor | None:
@@ -99,16 +92,10 @@ class SemiHonest:
         """Compute on an input as it came in."""
         return value
 
-    def opening(
-        self,
-        owners: tuple[Party | None, ...],
-        phase: Phase,
-        rescalings: tuple[Rescaling | None, ...],
-        *,
-        is_posted: bool,
-    ) -> OpenMasked:
-        """Open under masks."""
-        return OpenMasked(owners, phase, rescalings, is_posted)
+    @property
+    def opening(self) -> type[OpenMasked]:
+        """Return that without tags."""
+        return OpenMasked
 
     def open(self, ops: Any, step: Open, value: Any) -> Tensor | None:
         """Reveal a value."""

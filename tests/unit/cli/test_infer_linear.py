@@ -10,7 +10,7 @@ from tacit.cli.jobs.infer_data import load_linear
 from tacit.cli.jobs.kinds import read_job
 from tacit.errors import ConfigError, DataError
 from tacit.inference import predict_plain, save_logistic
-from tacit.inference.answers import Answers, read_answers
+from tacit.inference.answers import AnsweredRows, read_answers
 from tacit.nn import to_safetensors
 from tacit.result import Cost, Forecast, Result
 
@@ -107,7 +107,9 @@ def test_an_owner_without_its_input_is_told_before_anyone_connects(data, model, 
 )
 def test_answers_survive_their_file(tmp_path, reveal, values, labels):
     path = tmp_path / "predictions.csv"
-    found = Answers(values=torch.tensor(values, dtype=torch.float64), reveal=reveal, labels=labels)
+    found = AnsweredRows(
+        values=torch.tensor(values, dtype=torch.float64), reveal=reveal, labels=labels
+    )
     path.write_text(found.to_csv(head="prediction"))
     assert read_answers(path).tolist() == values
     lines = path.read_text().splitlines()
@@ -116,7 +118,7 @@ def test_answers_survive_their_file(tmp_path, reveal, values, labels):
 
 
 def test_without_labels_nothing_is_measured():
-    assert Answers(values=torch.zeros(2), reveal="class").measure() == ()
+    assert AnsweredRows(values=torch.zeros(2), reveal="class").measure() == ()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_the_plain_answers_are_put_beside_the_private_ones(reveal, name, ideal):
     one = job(CANCER, TRAINED, reveal)
     features, labels = load_rows(one, ())
     plain = predict_plain(features, load_linear(one, ()), reveal=reveal)
-    own = Answers(values=plain, reveal=reveal, labels=labels).measure()
+    own = AnsweredRows(values=plain, reveal=reveal, labels=labels).measure()
     result = compare_plain(one, empty_result(own), plain, ())
     *quality, agreement = result.utility
     names = ["accuracy", "most frequent class", "F1"] + ["AUC", "KS", "calibration error"] * (

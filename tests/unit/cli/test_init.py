@@ -11,7 +11,7 @@ from rich.console import Console
 from tacit.cli.commands.init import interview
 from tacit.cli.jobs.fields import gather, list_settings, parse_text, show_value, state_table, walk
 from tacit.cli.jobs.kinds import KINDS, load_job, read_job
-from tacit.cli.jobs.starts import first_tables
+from tacit.cli.starts import first_tables
 from tacit.cli.toml_text import write_toml
 from tacit.errors import InputError
 

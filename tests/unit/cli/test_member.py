@@ -15,7 +15,7 @@ from tacit.cli.toml import read_record
 from tacit.crypto import load_pinned, make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.inference import save_logistic
-from tacit.inference.answers import Answers
+from tacit.inference.answers import AnsweredRows
 from tacit.party import StatusPipe
 
 RAW = {
@@ -121,7 +121,7 @@ def test_a_bug_in_what_a_party_makes_of_its_answers_is_told_to_the_others(seats,
     def broken(answers):
         return () if answers is None else 1 / 0
 
-    monkeypatch.setattr(Answers, "measure", broken)
+    monkeypatch.setattr(AnsweredRows, "measure", broken)
     ends = sit(seats)
     assert isinstance(ends["hospital"], ZeroDivisionError)
     for name in ("lab", "dealer"):

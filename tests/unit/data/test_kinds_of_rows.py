@@ -8,7 +8,7 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 import tacit
-from tacit.data import Frame, Rows, names_of, numbers_of
+from tacit.data import Rows, names_of, numbers_of, take_rows
 from tacit.errors import ConfigError, DataError
 from tacit.federated.data import shard_rows
 from tacit.party import Meeting, run_threads
@@ -19,7 +19,25 @@ COINS = np.random.default_rng(1)
 X = COINS.integers(-8, 9, size=(60, 4)) / 4  # numbers of 16 bits hold them
 Y = (X[:, 0] + X[:, 1] > 0).astype(np.int64)
 NAMES = ("a", "b", "c", "d")
+
+
+class Frame:
+    """A data frame whose columns are of several kinds, as far as it concerns us."""
+
+    columns = NAMES
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def to_numpy(self):
+        return self.rows
+
+
 KINDS = {
+    "rows of a loader": Rows(features=X, columns=NAMES),
     "single precision": X.astype(np.float32),
     "half precision": X.astype(np.float16),
     "big-endian": X.astype(">f8"),
@@ -29,7 +47,7 @@ KINDS = {
     "tensor of 16 bits": torch.tensor(X, dtype=torch.bfloat16),
     "tensor with gradients": torch.tensor(X, requires_grad=True),
     "arrow": pyarrow.table({name: X[:, at] for at, name in enumerate(NAMES)}),
-    "frame of several kinds": Frame(rows=X.astype(object), columns=NAMES),
+    "frame of several kinds": Frame(X.astype(object)),
 }
 
 
@@ -74,7 +92,7 @@ def test_rows_of_every_kind_are_the_same_rows(front):
     ("rows", "words"),
     [
         (np.where(X > 1.9, np.nan, X), "NaN"),
-        (Frame(rows=np.where(X > 1.9, None, X.astype(object)), columns=NAMES), "NaN"),
+        (Frame(np.where(X > 1.9, None, X.astype(object))), "NaN"),
         (X.astype("U4"), "wanted rows of numbers"),
         (X.astype("M8[D]"), "wanted rows of numbers"),
     ],
@@ -100,15 +118,22 @@ def test_labels_that_are_no_classes_are_refused_in_an_audit():
 
 
 def test_clients_whose_frames_have_other_columns_are_refused():
-    one, other = (Frame(rows=X, columns=names) for names in (NAMES, NAMES[::-1]))
+    one, other = (Rows(features=X, columns=names) for names in (NAMES, NAMES[::-1]))
     with pytest.raises(DataError, match=r"'clients\[1\]'.*another order"):
         tacit.federated.fit(network(), [(one, Y), (other, Y)])
+
+
+def test_rows_of_a_loader_bring_their_labels_along():
+    rows = Rows(features=X, labels=Y, columns=NAMES)
+    assert np.array_equal(shard_rows([rows, rows]).labels, np.concatenate([Y, Y]))
+    assert names_of(rows) == NAMES
+    assert take_rows(rows) is rows
 
 
 def test_names_are_those_of_features_wherever_they_stand():
     table = pyarrow.table({"a": [1.0], "label": [0], "b": [2.0]})
     assert names_of(table) == ("a", "b")
-    assert names_of((Frame(rows=X, columns=NAMES), Y)) == NAMES
+    assert names_of((Frame(X), Y)) == NAMES
     assert names_of({"x": [1]}) == ("x",)
     assert names_of(X) == names_of(X.tolist()) == names_of(torch.tensor(X)) == ()
 
@@ -129,7 +154,7 @@ def test_a_device_that_is_not_here_is_refused_by_name(name, words):
 
 
 def test_owners_who_train_with_columns_in_another_order_are_refused():
-    one, other = (Frame(rows=X, columns=names) for names in (NAMES, NAMES[::-1]))
+    one, other = (Rows(features=X, columns=names) for names in (NAMES, NAMES[::-1]))
     with pytest.raises(DataError, match=r"'south'.*another order.*'north'"):
         tacit.train(network(), {"north": (one, Y), "south": (other, Y)})
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tacit.data import Frame
+from tacit.data import Rows
 from tacit.errors import DataError, RangeError
 from tacit.learners import Connected, GaussianNB, Local, LogisticRegression, Ridge, StandardScaler
 from tacit.party import Meeting, run_threads
@@ -15,7 +15,7 @@ NAMES = ("age", "dose", "size", "weight")
 
 
 def frame(rows, order=(0, 1, 2, 3)):
-    return Frame(rows=rows[:, list(order)], columns=tuple(NAMES[at] for at in order))
+    return Rows(features=rows[:, list(order)], columns=tuple(NAMES[at] for at in order))
 
 
 def halves(order=(0, 1, 2, 3)):

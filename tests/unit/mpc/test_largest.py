@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.mpc import PROTOCOLS, PlanOps
-from tacit.mpc.functions.tournament import Heat
+from tacit.mpc.functions.ordering import Heat
 from tacit.mpc.protocols.sealed.heats import heats
 
 ULP = 2.0**-16

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness import ALICE, simulate
-from tacit.mpc.functions import softmax as functions
+from tacit.mpc.functions import roots as functions
 from tacit.mpc.functions.poles import FEW, decline_curve
 
 FRAC_BITS = 16

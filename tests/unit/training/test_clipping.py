@@ -6,7 +6,7 @@ from torch import nn
 
 from harness import ALICE, ROLES, simulate
 from tacit.errors import InputError
-from tacit.mpc.functions import softmax as functions
+from tacit.mpc.functions import roots as functions
 from tacit.nn import make_model, make_token_model
 from tacit.nn.records import RecordOps
 from tacit.training import Holding, Privacy, TrainTask

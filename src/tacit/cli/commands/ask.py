@@ -9,7 +9,7 @@ from tacit.cli.folder import write_text
 from tacit.cli.jobs.serve import load_service
 from tacit.cli.launch.connect import as_client
 from tacit.data import Rows, load_file
-from tacit.inference.answers import Answers
+from tacit.inference.answers import AnsweredRows
 from tacit.result import Metric
 
 
@@ -56,5 +56,5 @@ def write_reply(reply: Reply, out: Path) -> None:
 
 def _quality(answers: Tensor, rows: Rows) -> tuple[Metric, ...]:
     if answers.ndim == 1:
-        return Answers(values=answers.round(), reveal="class", labels=rows.labels).measure()
-    return Answers(values=answers, reveal="output", labels=rows.labels).measure()
+        return AnsweredRows(values=answers.round(), reveal="class", labels=rows.labels).measure()
+    return AnsweredRows(values=answers, reveal="output", labels=rows.labels).measure()

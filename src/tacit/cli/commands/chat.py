@@ -224,7 +224,7 @@ class Stages:
         self._stack = ExitStack()
 
     def __enter__(self) -> "Stages":
-        from tacit.cli.jobs.forecast_chat import chat_roles
+        from tacit.cli.forecast_chat import chat_roles
 
         self._rows = self._stack.enter_context(board(self._edge.err, chat_roles()))
         return self

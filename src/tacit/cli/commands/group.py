@@ -270,9 +270,10 @@ def plan(
     network = None if rtt_ms is None or mbit is None else (rtt_ms, mbit)
     with working(edge.err, "planning"):
         from tacit.cli.commands.plan import compare_protocols, plan_file
+        from tacit.cli.environment import data_folders
         from tacit.cli.jobs.outlook import Asked
 
-        asked = Asked(**sizes)  # --rows and --features
+        asked = Asked(search=data_folders(), **sizes)  # --rows and --features
         if is_compared:
             shown = compare_protocols(job, asked, network=network)
         else:

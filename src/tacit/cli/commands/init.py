@@ -9,8 +9,8 @@ from rich.console import Console
 from tacit.cli.folder import write_text
 from tacit.cli.jobs.fields import Setting, gather, list_settings, show_value, table_of
 from tacit.cli.jobs.kinds import KINDS, read_job
-from tacit.cli.jobs.starts import WANTS, first_tables
 from tacit.cli.screen import say
+from tacit.cli.starts import WANTS, first_tables
 from tacit.cli.toml import ListedError, suggest
 from tacit.cli.toml_text import write_toml
 from tacit.errors import InputError

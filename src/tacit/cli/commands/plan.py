@@ -49,7 +49,7 @@ def plan_file(
     raw = read_toml(path)
     parties = raw.get("parties")
     if "job" not in raw and isinstance(parties, dict) and set(parties) == set(ROLES):
-        from tacit.cli.jobs.forecast_chat import chat_roles, forecast_chat
+        from tacit.cli.forecast_chat import chat_roles, forecast_chat
 
         chat = load_chat(path)
         outlook = forecast_chat(chat, asked, model=model, network=network)

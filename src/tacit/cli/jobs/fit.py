@@ -28,7 +28,6 @@ from tacit.cli.jobs.fit_matching import match_rows, matching_claims, matching_ro
 from tacit.cli.jobs.fit_resume import FitState
 from tacit.cli.jobs.fit_summary import Found, claims_beyond, measure, sheets
 from tacit.cli.jobs.kind import Part, Place
-from tacit.data.memory import Frame
 from tacit.data.metrics import add_majority, put_beside
 from tacit.data.rows import Rows
 from tacit.errors import RangeError
@@ -228,11 +227,7 @@ def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -
 
 
 def _table(job: FitJob, parties: Connected, mine: Rows | None) -> Table:
-    parts = {}
-    if mine is not None:
-        x = mine.features
-        framed = Frame(rows=x, columns=mine.columns) if x.size else None
-        parts = {parties.me: (framed, mine.labels)}
+    parts = {} if mine is None else {parties.me: mine}
     classes = classes_of(job)
     options: dict[str, Any] = {
         "classes": None if not classes else range(classes),

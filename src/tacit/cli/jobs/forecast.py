@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from torch import nn
 
-from tacit.cli.environment import data_folders
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.infer import find_shape, make_private
 from tacit.cli.jobs.infer import load_rows as load_questions
@@ -25,7 +24,7 @@ from tacit.inference.forest import FOREST
 from tacit.inference.predict import MODEL, told_in_prediction
 from tacit.inference.service import claim_of_columns, plan_columns, plan_once, plan_service
 from tacit.inference.service.attend import foreseen
-from tacit.inference.service.columns import COLUMNS
+from tacit.inference.service.once import COLUMNS
 from tacit.matching import (
     align_in_the_clear,
     claims_of_matching,
@@ -67,7 +66,7 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     asked.refuse("features")
     if job.data.owners:
         return _forecast_columns(job, asked)
-    shape = find_shape(job, data_folders(), asked.rows)
+    shape = find_shape(job, asked.search, asked.rows)
     parties = tuple(job.parties)
     if job.is_shared:
         task = job.shared_task()
@@ -102,8 +101,8 @@ def _forecast_direct(job: InferJob, asked: Asked) -> Outlook:
         shape: tuple[int, ...] = (sizes.rows, sizes.features)
     else:
         asked.refuse("features")
-        shape = find_shape(job, data_folders(), asked.rows)
-    private, note = find_direct(job, shape, data_folders())
+        shape = find_shape(job, asked.search, asked.rows)
+    private, note = find_direct(job, shape, asked.search)
     return Outlook(
         about=job.protocol.kind,
         lines=(*private.lines(shape), *note),
@@ -205,7 +204,7 @@ def _sizes(job: InferJob, asked: Asked) -> Sizes:
     if asked.rows is not None and asked.features is not None:
         return Sizes(rows=asked.rows, features=asked.features)
     try:
-        found = load_questions(job, data_folders())[0].shape
+        found = load_questions(job, asked.search)[0].shape
     except InputError as error:
         raise unread(error, "--rows and --features") from error
     return Sizes(rows=asked.rows or found[0], features=asked.features or found[1])
@@ -258,7 +257,7 @@ def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str
         return asked.rows, widths, dict.fromkeys(owners, asked.rows)
     try:
         found = {
-            name: table.source(name).load(data_folders()) for name, table in job.data.owners.items()
+            name: table.source(name).load(asked.search) for name, table in job.data.owners.items()
         }
     except InputError as error:
         raise unread(error, "--rows") from error
@@ -291,7 +290,7 @@ def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[Holding, ...], dict[st
         )
         return held, dict.fromkeys(owners, asked.rows) if is_columns else {}
     try:
-        found = {name: load_rows(job, name, data_folders()) for name in owners}
+        found = {name: load_rows(job, name, asked.search) for name in owners}
     except InputError as error:
         raise unread(error, "--rows and --features, of all owners together") from error
     counts = {}

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from tacit.cli.environment import data_folders
 from tacit.cli.jobs.audit_job import AuditJob
 from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.jobs.federated_data import task_of
@@ -21,7 +20,7 @@ NOTHING_SENT = "No forecast of traffic: nothing is sent, everything runs on this
 def forecast_federated(job: FederatedJob, asked: Asked) -> Outlook:
     """Rehearse one round, in which every client trains one step and nobody drops out."""
     asked.refuse("rows", "features")
-    task = task_of(job, data_folders())
+    task = task_of(job, asked.search)
     config, up, down, (sent, received) = rehearse(task)
     far = task.load().state_far()
     rounds, clients = task.spec.rounds, config.clients

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from tacit.cli.environment import data_folders
 from tacit.cli.jobs.fit import forecast_of, plan
 from tacit.cli.jobs.fit_blocks import put_below
 from tacit.cli.jobs.fit_cipher import (
@@ -98,7 +97,7 @@ def _facts(job: FitJob, asked: Asked) -> tuple[Planned, Table, dict[str, int], t
     """Return the table by its public facts: those of files that are here, or of sizes given."""
     if asked.rows is None or asked.features is None:
         try:
-            loaded = {owner: load_rows(job, owner, data_folders()) for owner in job.owners}
+            loaded = {owner: load_rows(job, owner, asked.search) for owner in job.owners}
         except InputError as error:
             raise unread(error, "--rows and --features, of all owners together") from error
         return *joined(job, loaded), ()

@@ -1,8 +1,9 @@
 """The forecast of a split job, apart from the others: they need nothing of what it imports."""
 
+from pathlib import Path
+
 import numpy as np
 
-from tacit.cli.environment import data_folders
 from tacit.cli.jobs.outlook import Asked, Outlook, unread
 from tacit.cli.jobs.split_data import divide_own, load_own, load_whole, top_of
 from tacit.cli.jobs.split_job import SplitJob
@@ -18,9 +19,9 @@ def forecast_split(job: SplitJob, asked: Asked) -> Outlook:
     """Forecast training at a cut layer and one question, or the question alone."""
     asked.refuse("features")
     common, matched = _split_rows(job, asked)
-    trained, questions, classes = _divided(job, common)
+    trained, questions, classes = _divided(job, common, asked.search)
     task, parties = job.task(classes), tuple(job.parties)
-    widths = top_of(job, task, data_folders())[1]
+    widths = top_of(job, task, asked.search)[1]
     found = forecast(
         task,
         widths=widths,
@@ -66,10 +67,10 @@ def _split_rows(job: SplitJob, asked: Asked) -> tuple[int, dict[str, int]]:
     return len(common.ids), {owner: len(one.ids) for owner, one in found.items()}
 
 
-def _divided(job: SplitJob, rows: int) -> tuple[int, int, int]:
+def _divided(job: SplitJob, rows: int, search: tuple[Path, ...]) -> tuple[int, int, int]:
     """Return rows to train on, rows to ask about, and classes."""
     if job.data.set is not None:
-        whole = load_whole(job, data_folders())
+        whole = load_whole(job, search)
         trained = 0 if job.serve is not None else len(whole.train_x)
         return trained, len(whole.test_x), whole.classes
     classes = job.data.classes or 0

@@ -21,8 +21,8 @@ from tacit.errors import ConfigError, InputError
 from tacit.extras import check_extra
 from tacit.files import check_file
 from tacit.inference import (
-    Answer,
     Forest,
+    PrivateAnswer,
     Secured,
     agree_on_forest,
     predict,
@@ -31,7 +31,7 @@ from tacit.inference import (
     summarise,
     table_of,
 )
-from tacit.inference.answers import Answers, Labels, read_answers
+from tacit.inference.answers import AnsweredRows, Labels, read_answers
 from tacit.inference.service import answer_columns, answer_once, load_share
 from tacit.matching import align_in_the_clear, align_rows, announce_ids
 from tacit.nn import as_input, import_module
@@ -109,7 +109,7 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
     files: dict[str, str | bytes] = {}
     utility: tuple[Metric, ...] = ()
     if values is not None:
-        answers = Answers(values=values, reveal=job.protocol.reveal, labels=labels, ids=ids)
+        answers = AnsweredRows(values=values, reveal=job.protocol.reveal, labels=labels, ids=ids)
         head = "prediction" if job.is_linear else "class"
         files, utility = {folder.PREDICTIONS: answers.to_csv(head=head)}, answers.measure()
     result = replace(
@@ -122,7 +122,7 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
     return Part(result=result, files=files, values=values)
 
 
-def _ask_linear(session: Session, job: InferJob, x: Tensor | None, place: Place) -> Answer:
+def _ask_linear(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:
     """Ask a model of one linear layer, whose bounds are agreed and whose width the rows tell."""
     weights, task = None, job.task()
     if session.me == job.model.owner:
@@ -138,10 +138,10 @@ def _ask_linear(session: Session, job: InferJob, x: Tensor | None, place: Place)
         report=place.report(),
         utility=(),
     )
-    return Answer(values=found.values, plan=found.plan, result=result)
+    return PrivateAnswer(values=found.values, plan=found.plan, result=result)
 
 
-def _ask_shared(session: Session, job: InferJob, x: Tensor | None, place: Place) -> Answer:
+def _ask_shared(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:
     """Ask a network of which two parties hold a share each."""
     share = None
     if session.me in job.holders:
@@ -152,7 +152,7 @@ def _ask_shared(session: Session, job: InferJob, x: Tensor | None, place: Place)
 
 def _ask_columns(
     session: Session, job: InferJob, place: Place
-) -> tuple[Answer, Labels, tuple[str, ...]]:
+) -> tuple[PrivateAnswer, Labels, tuple[str, ...]]:
     """Ask a shared network about rows that owners of columns have in common."""
     mine, owners = None, tuple(job.data.owners)
     if session.me in owners:
@@ -173,14 +173,14 @@ def _ask_columns(
     return _as_classes(job, answer), labels, () if mine is None else mine.ids
 
 
-def _as_classes(job: InferJob, answer: Answer) -> Answer:
+def _as_classes(job: InferJob, answer: PrivateAnswer) -> PrivateAnswer:
     """Give classes as whole numbers in a row, where no scores were asked for."""
     if answer.values is None or job.protocol.reveal == "output":
         return answer
     return replace(answer, values=answer.values[:, 0].round())
 
 
-def _ask_owner(session: Session, job: InferJob, x: Tensor | None, place: Place) -> Answer:
+def _ask_owner(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:
     """Ask a network or a forest that one party owns."""
     if job.model.is_forest:
         mine = load_forest(job) if session.me == job.model.owner else None
@@ -222,8 +222,8 @@ def compare_plain(job: InferJob, result: Result, answers: Tensor, search: Sequen
     x, labels = load_rows(job, search)
     plain = _answer_plain(job, x, search)
     reveal = job.protocol.reveal
-    clear = Answers(values=plain, reveal=reveal, labels=labels).measure()
-    same = Answers(values=answers, reveal=reveal).compare(plain)
+    clear = AnsweredRows(values=plain, reveal=reveal, labels=labels).measure()
+    same = AnsweredRows(values=answers, reveal=reveal).compare(plain)
     return replace(result, utility=(*put_beside(result.utility, clear), same))
 
 

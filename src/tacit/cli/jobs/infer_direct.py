@@ -13,15 +13,15 @@ from tacit.cli.jobs.infer_job import InferJob
 from tacit.cli.jobs.kind import Place
 from tacit.data.source import Given
 from tacit.errors import ConfigError, DisagreementError, InputError
-from tacit.inference import Answer, Forest, agree_on_forest, secure
-from tacit.inference.direct import Direct
+from tacit.inference import Forest, PrivateAnswer, agree_on_forest, secure
 from tacit.inference.predict import MODEL
+from tacit.inference.secured import Direct
 from tacit.nn import logistic_class, logistic_score
 from tacit.nn.models import linear
 from tacit.party import Session
 
 
-def ask_direct(session: Session, job: InferJob, x: Tensor | None, place: Place) -> Answer:
+def ask_direct(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:
     """Do one party's part."""
     is_owner = session.me == job.model.owner
     if job.is_linear:
@@ -38,7 +38,7 @@ def ask_direct(session: Session, job: InferJob, x: Tensor | None, place: Place) 
 
 def _ask_linear(
     session: Session, job: InferJob, x: Tensor | None, search: Sequence[Path], given: Given
-) -> Answer:
+) -> PrivateAnswer:
     """Ask a model of one linear layer, whose width its owner tells."""
     if session.me == job.model.owner:
         weights = load_linear(job, search, given)

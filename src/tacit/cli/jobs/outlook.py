@@ -1,6 +1,7 @@
 """What a job will send, take and reveal, as its kind says it."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tacit.cli.jobs.kind import Network
 from tacit.errors import ConfigError, InputError
@@ -13,8 +14,15 @@ NO_GUARANTEE = "no guarantee"
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Sizes given with the command, for data that is not here."""
+    """What the command says: where data may be, and sizes where it is not here.
 
+    Attributes:
+        search: folders that may hold data sets.
+        rows: of all owners together.
+        features: likewise.
+    """
+
+    search: tuple[Path, ...] = ()
     rows: int | None = None
     features: int | None = None
 

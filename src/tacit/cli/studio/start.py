@@ -9,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tacit.cli.commands.examples import summarise_example
+from tacit.cli.environment import data_folders
 from tacit.cli.jobs.config import Job
 from tacit.cli.jobs.fields import gather, state_table
 from tacit.cli.jobs.kinds import KINDS, kind_of, read_job
 from tacit.cli.jobs.outlook import Asked
-from tacit.cli.jobs.starts import WANTS, first_tables, list_starts
+from tacit.cli.starts import WANTS, first_tables, list_starts
 from tacit.cli.studio.forecast import lay_forecast
 from tacit.cli.studio.form import Form
 from tacit.cli.studio.page import View, lay_notice, lay_section, link, read_count, view_of
@@ -93,7 +94,8 @@ async def _take(request: Request, view: View, kind: str) -> Response:
         run = request.app.state.started.start(write_toml(raw), job.job.name, party=known)
         return RedirectResponse(link("watch", run=run), 303)
     asked = Asked(
-        **{name: read_count(values.get(f"ask.{name}", "")) for name in ("rows", "features")}
+        search=data_folders(),
+        **{name: read_count(values.get(f"ask.{name}", "")) for name in ("rows", "features")},
     )
     return await run_in_threadpool(_page, view, kind, checked, asked)
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from tacit.crypto.cipher.slots import Noise, Numbers, OwnSlotKeys, SlotKeys, SlotRing
 from tacit.crypto.field import Randomness
-from tacit.inference.he.evaluation import Take
 from tacit.inference.he.integers import WholeAffine, WholeCircuit, residues
-from tacit.inference.he.parameters import Work
+from tacit.inference.he.parameters import LayoutCost, NextCiphertext
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,12 @@ class InSlots:
         """Prepare nothing: weights are single numbers."""
 
     def evaluate(
-        self, keys: SlotKeys, circuit: WholeCircuit, take: Take, rows: int, randomness: Randomness
+        self,
+        keys: SlotKeys,
+        circuit: WholeCircuit,
+        take: NextCiphertext,
+        rows: int,
+        randomness: Randomness,
     ) -> Iterator[bytes]:
         """Evaluate all rows at once; slots without a row answer with random numbers."""
         vectors: list[list[Any]] = [[take() for _ in range(self.inputs)]]
@@ -68,7 +72,7 @@ class InSlots:
             mask[:rows] = 0
             yield keys.sent(keys.released(one, mask, randomness))
 
-    def work(self, ring: SlotRing, circuit: WholeCircuit) -> Work:
+    def work(self, ring: SlotRing, circuit: WholeCircuit) -> LayoutCost:
         """Add up noise by the sums of the sizes of weights."""
         model = Noise(ring)
         noises = [model.fresh]
@@ -79,7 +83,7 @@ class InSlots:
             products += left.size
         for value in circuit.values:
             sums += sum(part.nnz for part in value.parts.values())
-        return Work(_noise(circuit.out, noises, ring), sums, products, 0)
+        return LayoutCost(_noise(circuit.out, noises, ring), sums, products, 0)
 
 
 def _noise(value: WholeAffine, noises: Sequence[float], ring: SlotRing) -> float:

@@ -1,101 +1,185 @@
 """A model as a circuit of one row: affine maps, and products of pairs of values between them.
 
 Tracing a model with `CircuitOps` folds everything linear between two products into one sparse
-matrix, as CryptoNets does by hand. Weights are plain here: who evaluates owns them.
+matrix, as CryptoNets does by hand (Gilad-Bachrach et al. 2016, section 4: adjacent linear layers
+collapse). Weights are plain here: who evaluates owns them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import reduce
 from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tacit.errors import ConfigError, InputError
-from tacit.inference.he.affine import Affine, Circuit, Floats, Places, Product, sparse
 from tacit.nn import TorchOps
 from tacit.nn.ops import Pair
 
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
 REFUSED = (
     "cannot be computed under protocol 'he', which has sums and products alone: take a square or "
     "a polynomial (ops.square, ops.piecewise without breaks) in its place, or protocol 'sealed'"
 )
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """Values that are affine in vectors: by vector, a matrix with a row for every value.
+
+    Vector 0 is the input; the others are the products of a circuit, in order.
+    """
+
+    shape: tuple[int, ...]
+    parts: Mapping[int, Any]  # scipy's sparse matrices have no types
+    offset: Floats
+
+    @property
+    def size(self) -> int:
+        """Return how many values there are."""
+        return prod(self.shape)
+
+    def picked(self, places: Positions) -> "Affine":
+        """Return the values at some places, in their shape; -1 is for zero."""
+        at = places.reshape(-1)
+        keeps = sparse().csr_matrix(
+            (np.ones((at >= 0).sum()), (np.flatnonzero(at >= 0), at[at >= 0])),
+            shape=(at.size, self.size),
+        )
+        return self.mapped(keeps, places.shape)
+
+    def mapped(self, matrix: Any, shape: tuple[int, ...]) -> "Affine":
+        """Apply a matrix to the values."""
+        parts = {name: sparse().csr_matrix(matrix @ part) for name, part in self.parts.items()}
+        return Affine(shape, parts, np.asarray(matrix @ self.offset))
+
+    def plus(self, other: "Affine") -> "Affine":
+        """Add values of one shape."""
+        parts = dict(self.parts)
+        for name, part in other.parts.items():
+            parts[name] = parts[name] + part if name in parts else part
+        return Affine(self.shape, parts, self.offset + other.offset)
+
+
+@dataclass(frozen=True, eq=False)
+class ElementwiseProduct:
+    """A vector that a circuit makes: two affine values multiplied, one by one."""
+
+    left: Affine
+    right: Affine
+
+    @property
+    def is_square(self) -> bool:
+        """Tell whether both are the same."""
+        return self.left is self.right
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """A traced model of one row."""
+
+    inputs: int
+    products: tuple[ElementwiseProduct, ...]
+    out: Affine
+
+    @property
+    def depth(self) -> int:
+        """Return how many products follow each other."""
+        depths = [0]
+        for one in self.products:
+            below = (*one.left.parts, *one.right.parts)
+            depths.append(1 + max((depths[at] for at in below), default=0))
+        return max((depths[at] for at in self.out.parts), default=0)
+
+    @property
+    def values(self) -> tuple[Affine, ...]:
+        """Return every affine value that is computed, in order, the output last."""
+        found: list[Affine] = []
+        for one in self.products:
+            found += [one.left] if one.is_square else [one.left, one.right]
+        return (*found, self.out)
+
+
 class CircuitOps:
     """The verbs of `Ops` that a circuit has; tensors of torch are weights and public numbers.
 
     The first dimension is the rows: every row is computed alike, and none with another.
     """
 
-    products: list[Product] = field(default_factory=list)
-    _plain: TorchOps = field(default_factory=TorchOps)
+    def __init__(self) -> None:
+        self.products: list[ElementwiseProduct] = []
 
     def __getattr__(self, verb: str) -> Any:
-        """Let torch compute with weights alone, and refuse what else has no circuit, by name."""
+        """Let torch compute with weights alone, and refuse what has no circuit, by name."""
         if verb.startswith("_") or not hasattr(TorchOps, verb):
             raise AttributeError(verb)
 
         def call(*args: Any, **named: Any) -> Any:
-            if any(isinstance(one, Affine) for one in (*args, *named.values())):
+            given = (*args, *named.values())
+            if not any(isinstance(x, Affine) for one in given for x in _listed(one)):
+                return getattr(TorchOps(), verb)(*args, **named)
+            if not hasattr(_AffineOps, verb):
                 raise ConfigError(f"{verb} {REFUSED}")
-            return getattr(self._plain, verb)(*args, **named)
+            return getattr(_AffineOps(self.products), verb)(*args, **named)
 
         return call
 
-    def shape(self, x: Any) -> tuple[int, ...]:
-        """Return the shape."""
-        return tuple(x.shape)
+    def reaches(self, x: Any, *, bound: float) -> bool:
+        """Say no: nothing saturates here."""
+        return False
 
-    def add(self, x: Any, y: Any) -> Any:
-        """Add, broadcasting."""
-        if isinstance(x, Tensor) and isinstance(y, Tensor):
-            return x + y
+
+@dataclass
+class _AffineOps:
+    """The same verbs where an operand, at least, is secret."""
+
+    products: list[ElementwiseProduct]
+
+    def shape(self, x: Affine) -> tuple[int, ...]:
+        return x.shape
+
+    def add(self, x: Affine | Tensor, y: Affine | Tensor) -> Affine:
         shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
         return _spread(x, shape).plus(_spread(y, shape))
 
-    def sub(self, x: Any, y: Any) -> Any:
-        """Subtract, broadcasting."""
-        return self.add(x, self.scale(y, -1.0))
+    def sub(self, x: Affine | Tensor, y: Affine | Tensor) -> Affine:
+        return self.add(x, -y if isinstance(y, Tensor) else self.scale(y, -1.0))
 
-    def mul(self, x: Any, y: Any) -> Any:
-        """Multiply, broadcasting."""
-        if isinstance(x, Tensor) and isinstance(y, Tensor):
-            return x * y
+    def mul(self, x: Affine | Tensor, y: Affine | Tensor) -> Affine:
         shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
-        if isinstance(x, Affine) and isinstance(y, Affine):
-            wide = _spread(x, shape)
+        if isinstance(x, Tensor):
+            x, y = y, x
+        wide = _spread(x, shape)
+        if isinstance(y, Affine):
             return self._product(wide, wide if x is y else _spread(y, shape))
-        secret, known = (x, y) if isinstance(x, Affine) else (y, x)
-        factors = np.broadcast_to(_floats(known), shape).reshape(-1)
-        return _spread(secret, shape).mapped(sparse().diags(factors, format="csr"), shape)
+        factors = np.broadcast_to(_floats(y), shape).reshape(-1)
+        return wide.mapped(sparse().diags(factors, format="csr"), shape)
 
-    def square(self, x: Any) -> Any:
-        """Multiply by itself."""
+    def square(self, x: Affine) -> Affine:
         return self.mul(x, x)
 
-    def matmul(self, x: Any, y: Any) -> Any:
-        """Multiply matrices; a weight has two dimensions."""
-        if isinstance(x, Tensor) and isinstance(y, Tensor):
-            return torch.matmul(x, y)
-        if isinstance(x, Affine) and isinstance(y, Tensor):
-            if y.dim() != 2:
-                raise ConfigError(f"matmul with {y.dim()} dimensions of weights {REFUSED}")
-            if x.shape[-1] != y.shape[0]:
-                raise InputError(f"cannot multiply {x.shape} by weights of {tuple(y.shape)}")
-            matrix = sparse().kron(
-                sparse().identity(prod(x.shape[:-1])), _floats(y.t()), format="csr"
-            )
-            return x.mapped(matrix, (*x.shape[:-1], int(y.shape[1])))
-        if isinstance(x, Tensor):
+    def matmul(self, x: Any, y: Any) -> Affine:
+        """Multiply matrices, of which one at least is secret."""
+        if isinstance(x, Tensor):  # x y = (yᵀ xᵀ)ᵀ
             last = len(y.shape) - 1
-            turned = self.matmul(self.transpose(y, last - 1, last), x.transpose(-1, -2))
-            return self.transpose(turned, last - 1, last)
-        return self._multiplied(x, y)
+            turned = self.transpose(y, last - 1, last)
+            return self.transpose(self._weighed(turned, x.transpose(-1, -2)), last - 1, last)
+        return self._weighed(x, y) if isinstance(y, Tensor) else self._multiplied(x, y)
+
+    def _weighed(self, x: Affine, weight: Tensor) -> Affine:
+        if weight.dim() != 2:
+            raise ConfigError(f"matmul with {weight.dim()} dimensions of weights {REFUSED}")
+        if x.shape[-1] != weight.shape[0]:
+            raise InputError(f"cannot multiply {x.shape} by weights of {tuple(weight.shape)}")
+        every_row = sparse().identity(prod(x.shape[:-1]))
+        matrix = sparse().kron(every_row, _floats(weight.t()), format="csr")
+        return x.mapped(matrix, (*x.shape[:-1], int(weight.shape[1])))
 
     def _multiplied(self, x: Affine, y: Affine) -> Affine:
         """Multiply two secret matrices: all pairs, then their sums."""
@@ -108,63 +192,41 @@ class CircuitOps:
             x.picked(np.broadcast_to(left, shape)),
             y.picked(np.broadcast_to(right[..., None, :, :], shape)),
         )
-        summed: Affine = self.sum(pairs, dim=-1)
-        return summed
+        return self.sum(pairs, dim=-1)
 
     def _product(self, left: Affine, right: Affine) -> Affine:
-        self.products.append(Product(left, right))
+        self.products.append(ElementwiseProduct(left, right))
         whole = sparse().identity(left.size, format="csr")
         return Affine(left.shape, {len(self.products): whole}, np.zeros(left.size))
 
-    def scale(self, x: Any, factor: float) -> Any:
-        """Multiply by a public number."""
-        if isinstance(x, Tensor):
-            return x * factor
+    def scale(self, x: Affine, factor: float) -> Affine:
         return x.mapped(sparse().identity(x.size, format="csr") * factor, x.shape)
 
-    def shift(self, x: Any, amount: float) -> Any:
-        """Add a public number."""
-        if isinstance(x, Tensor):
-            return x + amount
+    def shift(self, x: Affine, amount: float) -> Affine:
         return Affine(x.shape, x.parts, x.offset + amount)
 
-    def sum(self, x: Any, *, dim: int) -> Any:
-        """Add up along a dimension."""
-        if isinstance(x, Tensor):
-            return x.sum(dim=dim)
-        axis = _beyond_rows(dim, x.shape, "sum")
-        places = np.moveaxis(_places(x), axis, -1)
-        shape = places.shape[:-1]
-        return _gathered(x, places.reshape(-1, places.shape[-1]), 1.0, shape)
+    def sum(self, x: Affine, *, dim: int) -> Affine:
+        places = np.moveaxis(_places(x), _beyond_rows(dim, x.shape, "sum"), -1)
+        return _gathered(x, places.reshape(-1, places.shape[-1]), 1.0, places.shape[:-1])
 
-    def reshape(self, x: Any, shape: Sequence[int]) -> Any:
+    def reshape(self, x: Affine, shape: Sequence[int]) -> Affine:
         """Give another shape, whose first dimension stays the rows."""
-        if isinstance(x, Tensor):
-            return x.reshape(tuple(shape))
         found = _places(x).reshape(tuple(shape)).shape
         if found[0] != 1:
             raise ConfigError(f"reshape to {tuple(shape)} mixes rows, which protocol 'he' does not")
         return Affine(found, x.parts, x.offset)
 
-    def transpose(self, x: Any, first: int, second: int) -> Any:
-        """Swap two dimensions."""
-        if isinstance(x, Tensor):
-            return x.transpose(first, second)
+    def transpose(self, x: Affine, first: int, second: int) -> Affine:
         for dim in (first, second):
             _beyond_rows(dim, x.shape, "transpose")
         return x.picked(np.swapaxes(_places(x), first, second))
 
-    def take(self, x: Any, positions: Sequence[int], *, dim: int) -> Any:
-        """Pick positions of a dimension."""
-        if isinstance(x, Tensor):
-            return self._plain.take(x, positions, dim=dim)
+    def take(self, x: Affine, positions: Sequence[int], *, dim: int) -> Affine:
         axis = _beyond_rows(dim, x.shape, "take")
         return x.picked(np.take(_places(x), list(positions), axis=axis))
 
-    def concatenate(self, parts: Sequence[Any], *, dim: int) -> Any:
-        """Join along a dimension."""
-        if all(isinstance(one, Tensor) for one in parts):
-            return torch.cat(list(parts), dim=dim)
+    def concatenate(self, parts: Sequence[Affine | Tensor], *, dim: int) -> Affine:
+        """Join along a dimension: every part is put among zeros, and all are added up."""
         _beyond_rows(dim, tuple(parts[0].shape), "concatenate")
         wide, at, total = [], 0, sum(one.shape[dim] for one in parts)
         for one in parts:
@@ -174,26 +236,20 @@ class CircuitOps:
             rims[dim] = (at, total - at - size)
             wide.append(held.picked(np.pad(places, rims, constant_values=-1)))
             at += size
-        found = wide[0]
-        for one in wide[1:]:
-            found = found.plus(one)
-        return found
+        return reduce(Affine.plus, wide)
 
     def conv2d(
         self,
-        x: Any,
-        weight: Any,
+        x: Affine,
+        weight: Tensor | Affine,
         *,
         stride: Pair,
         padding: Pair,
         dilation: Pair = (1, 1),
         groups: int = 1,
-    ) -> Any:
-        """Convolve images with weights."""
+    ) -> Affine:
         if not isinstance(weight, Tensor):
             raise ConfigError(f"conv2d with secret weights {REFUSED}")
-        if isinstance(x, Tensor):
-            return functional.conv2d(x, weight, None, stride, padding, dilation, groups)
         windows, sides = _windows(x, tuple(weight.shape[2:]), stride, padding, dilation)
         # (channels, taps, places) of one image; every output reads the channels of its group.
         outputs, channels = int(weight.shape[0]), int(weight.shape[1])
@@ -205,70 +261,57 @@ class CircuitOps:
             rows.append(_matrix_of(taps, kernel[output], x.size))
         return x.mapped(sparse().vstack(rows, format="csr"), (1, outputs, *sides))
 
-    def conv1d(self, x: Any, weight: Any, *, stride: int, padding: int) -> Any:
-        """Convolve series with weights."""
-        if isinstance(x, Tensor):
-            return functional.conv1d(x, weight, stride=stride, padding=padding)
+    def conv1d(self, x: Affine, weight: Tensor, *, stride: int, padding: int) -> Affine:
         images = self.reshape(x, (*x.shape[:2], 1, x.shape[2]))
         found = self.conv2d(images, weight[:, :, None], stride=(1, stride), padding=(0, padding))
         return self.reshape(found, (*found.shape[:2], found.shape[3]))
 
-    def avg_pool2d(self, x: Any, *, size: Pair, stride: Pair, padding: Pair) -> Any:
+    def avg_pool2d(self, x: Affine, *, size: Pair, stride: Pair, padding: Pair) -> Affine:
         """Give the mean of every window, zeros beyond the edge counted in."""
-        if isinstance(x, Tensor):
-            return functional.avg_pool2d(x, size, stride, padding)
         windows, sides = _windows(x, size, stride, padding, (1, 1))
         taps = np.moveaxis(windows, 1, -1).reshape(-1, windows.shape[1])
         return _gathered(x, taps, 1 / prod(size), (1, x.shape[1], *sides))
 
-    def weigh(self, x: Any, factors: Tensor) -> Any:
-        """Multiply by a public tensor."""
+    def weigh(self, x: Affine, factors: Tensor) -> Affine:
         return self.mul(x, factors.double())
 
-    def project(self, x: Any, matrix: Tensor) -> Any:
-        """Multiply by a public matrix."""
+    def project(self, x: Affine, matrix: Tensor) -> Affine:
         return self.matmul(x, matrix.double())
 
-    def offset(self, x: Any, amounts: Tensor) -> Any:
-        """Add a public tensor."""
+    def offset(self, x: Affine, amounts: Tensor) -> Affine:
         return self.add(x, amounts.double())
 
-    def mix(self, weights: Any, values: Any) -> Any:
-        """Multiply matrices."""
+    def mix(self, weights: Affine | Tensor, values: Affine | Tensor) -> Affine:
         return self.matmul(weights, values)
 
-    def lookup(self, table: Any, hot: Any) -> Any:
-        """Read rows of a table by one-hot vectors."""
+    def lookup(self, table: Affine | Tensor, hot: Affine | Tensor) -> Affine:
         return self.matmul(hot, table)
 
     def piecewise(
-        self, x: Any, breaks: Sequence[float], polynomials: Sequence[Sequence[float]]
-    ) -> Any:
+        self, x: Affine, breaks: Sequence[float], polynomials: Sequence[Sequence[float]]
+    ) -> Affine:
         """Evaluate a polynomial; one with breakpoints is refused."""
-        if isinstance(x, Tensor):
-            return self._plain.piecewise(x, breaks, polynomials)
         if breaks:
             raise ConfigError(f"piecewise with breakpoints {REFUSED}")
         constant, *rest = polynomials[0]
-        powers: dict[int, Any] = {1: x}
+        powers = {1: x}
         found = self.scale(x, rest[0] if rest else 0.0)
         for degree, factor in enumerate(rest[1:], start=2):
-            half = degree // 2
+            half = degree // 2  # halving keeps the depth at log2 of the degree
             powers[degree] = self.mul(powers[half], powers[degree - half])
             found = self.add(found, self.scale(powers[degree], factor))
         return self.shift(found, constant)
 
-    def within(self, y: Any, x: Any, *, gain: float) -> Any:
-        """Give y: a circuit knows its own ranges."""
-        return y
+    def within(self, y: Affine, x: Affine, *, gain: float) -> Affine:
+        return y  # a circuit knows its own ranges: `integers` follows them
 
-    def restate(self, value: Any, *, bound: float) -> Any:
-        """Give the value."""
+    def restate(self, value: Affine, *, bound: float) -> Affine:
         return value
 
-    def reaches(self, x: Any, *, bound: float) -> bool:
-        """Say no: nothing saturates here."""
-        return False
+
+def _listed(value: object) -> Sequence[object]:
+    """Return what a verb was given one of, or several."""
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def trace(model: Any, weights: Mapping[str, Tensor], shape: tuple[int, ...]) -> Circuit:
@@ -290,7 +333,7 @@ def _floats(values: Tensor) -> Floats:
     return np.asarray(values.detach().double().numpy())
 
 
-def _places(x: Affine) -> Places:
+def _places(x: Affine) -> Positions:
     return np.arange(x.size).reshape(x.shape)
 
 
@@ -304,11 +347,11 @@ def _spread(x: Any, shape: tuple[int, ...]) -> Affine:
     return found.picked(np.broadcast_to(_places(found), shape))
 
 
-def _gathered(x: Affine, taps: Places, factor: float, shape: tuple[int, ...]) -> Affine:
+def _gathered(x: Affine, taps: Positions, factor: float, shape: tuple[int, ...]) -> Affine:
     return x.mapped(_matrix_of(taps, np.full(taps.shape[1], factor), x.size), shape)
 
 
-def _matrix_of(taps: Places, factors: Floats, size: int) -> Any:
+def _matrix_of(taps: Positions, factors: Floats, size: int) -> Any:
     """Make the matrix whose row i has ``factors`` at ``taps[i]``; -1 is nowhere."""
     rows = np.repeat(np.arange(len(taps)), taps.shape[1])
     columns, data = taps.reshape(-1), np.tile(factors, len(taps))
@@ -318,7 +361,7 @@ def _matrix_of(taps: Places, factors: Floats, size: int) -> Any:
 
 def _windows(
     x: Affine, size: tuple[int, ...], stride: Pair, padding: Pair, dilation: Pair
-) -> tuple[Places, Pair]:
+) -> tuple[Positions, Pair]:
     """Return the places (channels, taps, windows) that windows of an image read, -1 beyond it."""
     _, channels, high, wide = x.shape
     numbered = torch.arange(1, x.size + 1, dtype=torch.float64).reshape(1, channels, high, wide)
@@ -337,3 +380,10 @@ def _beyond_rows(dim: int, shape: tuple[int, ...], verb: str) -> int:
     if axis == 0:
         raise ConfigError(f"{verb} over rows (dimension 0) mixes rows, which 'he' does not")
     return axis
+
+
+def sparse() -> Any:  # it has no types
+    """Return scipy's sparse matrices; they take a while to import."""
+    from scipy import sparse as found
+
+    return found

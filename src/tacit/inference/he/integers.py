@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import RangeError
-from tacit.inference.he.affine import Affine, Circuit, Floats
+from tacit.inference.he.circuit import Affine, Circuit, Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def make_whole(circuit: Circuit, *, bits: int, input_bound: float) -> WholeCircu
     """
     whole_bound = 2.0 ** _exponent(input_bound)
     scales = [input_scale(bits, input_bound)]
-    edge = np.full(circuit.inputs, input_bound) + 2.0 ** -scales[0]
+    edge = np.full(circuit.inputs, input_bound) + 2.0 ** -scales[0]  # rounding moves an input
     ranges = [_Range(-edge, edge)]
     products = []
     for one in circuit.products:
@@ -108,6 +108,7 @@ def make_whole(circuit: Circuit, *, bits: int, input_bound: float) -> WholeCircu
         ranges.append(_multiplied(left_range, right_range, is_square=one.is_square))
     out, found = _whole(circuit.out, scales, ranges, bits)
     largest = float(np.maximum(np.abs(found.low), np.abs(found.high)).max())
+    # One bit for the sign; 1e-6 for what log2 of a power of two may lose.
     range_bits = ceil(log2(max(largest, 2.0**-out.scale)) + out.scale + 1e-6) + 1
     return WholeCircuit(circuit.inputs, scales[0], whole_bound, tuple(products), out, range_bits)
 
@@ -130,6 +131,7 @@ def _whole(
         low = low + plus @ ranges[name].low + minus @ ranges[name].high
         high = high + plus @ ranges[name].high + minus @ ranges[name].low
     offset = tuple(_shifted(one, scale) for one in value.offset.tolist())
+    # The offset is rounded to one unit; 1e-9 is more than these sums lose in double precision.
     slack = 2.0**-scale + 1e-9 * np.maximum(np.abs(low), np.abs(high))
     return WholeAffine(value.size, parts, offset, scale), _Range(low - slack, high + slack)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,9 +12,14 @@ from tacit.errors import ConfigError
 from tacit.inference.he.integers import WholeCircuit
 
 Layout = Literal["slots", "row", "coefficients"]
+NextCiphertext = Callable[[], Any]
+"""Gives the next ciphertext that has come."""
+# What a peer may announce: 15 primes of 58 bits fill the largest modulus of the standard.
 _MOST_MODULI, _MOST_PRIMES = 8, 15
-_LEAST_SPECIAL_BITS, _MOST_PRIME_BITS = 30, 60
-_MORE_PLAIN_BITS = 6  # than the degree has: there are several primes of so many bits
+_LEAST_SPECIAL_BITS, _MOST_PRIME_BITS = 30, 60  # SEAL's primes have at most 60 bits
+# Slots need a plain prime that is 1 modulo twice the degree (Smart and Vercauteren 2014). With six
+# bits more than the degree there are enough of them for every modulus to get one of its own.
+_MORE_PLAIN_BITS = 6
 # Seconds of one core, measured at degree 8192 with three primes: addition, product, turn.
 _SUM_S, _PRODUCT_S, _TURN_S = 3.4e-5, 5.7e-3, 1.4e-3
 
@@ -83,7 +88,7 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class Work:
+class LayoutCost:
     """What a layout needs in a ring: noise of its worst answer, and how much there is to do."""
 
     noise: float
@@ -94,13 +99,13 @@ class Work:
     def seconds(self, parameters: Parameters) -> float:
         """Estimate the evaluator's time on one core."""
         size = parameters.degree * parameters.primes / (8192 * 3)
-        keyed = size * (parameters.primes + 1) / 4
+        keyed = size * (parameters.primes + 1) / 4  # a key is switched prime by prime
         heavy = self.products * _PRODUCT_S + self.turns * _TURN_S
         return parameters.moduli * (self.sums * _SUM_S * size + heavy * keyed)
 
 
 def choose(
-    circuit: WholeCircuit, work_in: Callable[[SlotRing], Work], *, depth: int
+    circuit: WholeCircuit, cost_in: Callable[[SlotRing], LayoutCost], *, depth: int
 ) -> tuple[Parameters, float]:
     """Choose the cheapest rings that hold a circuit, and estimate its seconds.
 
@@ -110,13 +115,16 @@ def choose(
     found: list[tuple[float, Parameters]] = []
     for degree, most in MOST_MODULUS_BITS.items():
         for moduli in range(1, _MOST_MODULI + 1):
-            plain_bits = -(-(circuit.range_bits + 2) // moduli)
+            plain_bits = -(-(circuit.range_bits + 2) // moduli)  # 2: primes lie below 2^bits
             plain_bits = max(plain_bits, degree.bit_length() + _MORE_PLAIN_BITS)
             if plain_bits > _MOST_PRIME_BITS - 3:
                 continue
-            best = _smallest(circuit, work_in, degree, moduli, plain_bits, most)
-            if best is not None and _has_room(best, circuit.range_bits):
-                found.append((work_in(best.rings()[0]).seconds(best), best))
+            best = _smallest(circuit, cost_in, degree, moduli, plain_bits, most)
+            if best is None:
+                continue
+            # Residues modulo all plain primes together name the output (Chinese remainders).
+            if prod(ring.plain_modulus for ring in best.rings()) > 1 << circuit.range_bits:
+                found.append((cost_in(best.rings()[0]).seconds(best), best))
         if found:  # larger degrees are slower
             break
     if not found:
@@ -130,13 +138,9 @@ def choose(
     return parameters, seconds
 
 
-def _has_room(parameters: Parameters, bits: int) -> bool:
-    return prod(ring.plain_modulus for ring in parameters.rings()) > 1 << bits
-
-
 def _smallest(
     circuit: WholeCircuit,
-    work_in: Callable[[SlotRing], Work],
+    cost_in: Callable[[SlotRing], LayoutCost],
     degree: int,
     moduli: int,
     plain_bits: int,
@@ -159,9 +163,11 @@ def _smallest(
                 output_scale=circuit.out.scale,
             )
             ring = parameters.rings()[0]
-            if bits < plain_bits + degree.bit_length() + 1:  # what is left of the last prime
+            # Answers are sent modulo one prime alone: it must hold the plain number and what
+            # rounding the others away leaves, at most the degree for a ternary secret.
+            if bits < plain_bits + degree.bit_length() + 1:
                 continue
             with np.errstate(over="ignore"):
-                if Noise(ring).hides(work_in(ring).noise):
+                if Noise(ring).hides(cost_in(ring).noise):
                     return parameters
     return None

@@ -10,21 +10,23 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
-from tacit.inference.he.affine import Circuit
 from tacit.inference.he.batch import InSlots
-from tacit.inference.he.circuit import trace
-from tacit.inference.he.evaluation import Arrangement
+from tacit.inference.he.circuit import Circuit, trace
 from tacit.inference.he.integers import WholeCircuit, make_whole
 from tacit.inference.he.parameters import Layout, Parameters, choose
 from tacit.inference.he.row import InRow
-from tacit.inference.he.ways import ROOM, CoefficientWay, SlotWay, Way
+from tacit.inference.he.ways import ROOM, CoefficientWay, SlotWay
 from tacit.mpc.plan import NETWORKS
 from tacit.party.cost import Message, Tally, forecast_seconds
 from tacit.result import Forecast
 
 LAYOUTS: tuple[Layout, ...] = ("slots", "row", "coefficients")
 DEFAULT_BITS = {0: 16, 1: 8, 2: 5}
-"""Bits of weights and inputs by the depth of a circuit; deeper ones have four."""
+"""Bits of weights and inputs by the depth of a circuit; deeper ones have four.
+
+A scale is squared by every product, so that numbers double their bits with each; CryptoNets has
+five to ten bits and depth 2.
+"""
 TAG_BYTES = 16
 """Before every message: it names the run, so that no key or row of another one is taken."""
 _COEFFICIENT_S = 1e-4  # one product of polynomials, measured
@@ -44,7 +46,7 @@ class HePlan:
 
     layout: Layout
     parameters: Parameters
-    way: Way
+    way: SlotWay | CoefficientWay
     shape: tuple[int, ...]
     seconds: float = 0.0
 
@@ -82,7 +84,11 @@ class HePlan:
 
 
 def structure_of(model: Any, weights: Mapping[str, Tensor], shape: tuple[int, ...]) -> Circuit:
-    """Trace a model with weights that say nothing: what reads what is then all that is left."""
+    """Trace a model with weights that say nothing: what reads what is then all that is left.
+
+    Both sides do so and get the same layout. No two of these weights are equal and none is 0, so
+    that nothing cancels and no read is lost.
+    """
     told = {
         name: 2 + torch.cos(torch.arange(one.numel(), dtype=torch.float64) + at).reshape(one.shape)
         for at, (name, one) in enumerate(weights.items())
@@ -110,14 +116,14 @@ def make_plan(
     found: list[tuple[float, HePlan]] = []
     if not circuit.products and 1 << whole.range_bits < ROOM and _is_light(whole):
         plan = read_plan((2, *_scales_alone(whole).to_numbers()), structure, shape, bits)
-        terms = (whole.inputs / 256 + 1) * (whole.out.size / 32 + 1)
+        terms = (whole.inputs / 256 + 1) * (whole.out.size / 32 + 1)  # measured, as the rest
         found.append(((5e-3 + terms * _COEFFICIENT_S) * shape[0], plan))
     reasons = []
     for number, name in enumerate(LAYOUTS[:1] if found else LAYOUTS[:2]):
         arrangement = _arranged(name, structure)
         try:
-            work = partial(arrangement.work, circuit=whole)
-            parameters, seconds = choose(whole, work, depth=circuit.depth)
+            cost = partial(arrangement.work, circuit=whole)
+            parameters, seconds = choose(whole, cost, depth=circuit.depth)
         except ConfigError as error:
             reasons.append(error)
             continue
@@ -136,17 +142,16 @@ def read_plan(
     if not 0 <= numbers[0] < len(LAYOUTS):
         raise ConfigError(f"wanted a layout from 0 to {len(LAYOUTS) - 1}, got {numbers[0]}")
     layout, parameters = LAYOUTS[numbers[0]], Parameters.from_numbers(numbers[1:])
-    if layout != "coefficients":
-        way: Way = SlotWay(parameters, _arranged(layout, structure))
-    else:
+    way: SlotWay | CoefficientWay
+    if layout == "coefficients":
         way = CoefficientWay(structure.inputs, structure.out.size, 1 << (bits + 1))
+    else:
+        way = SlotWay(parameters, _arranged(layout, structure))
     return HePlan(layout, parameters, way, shape)
 
 
-def _arranged(layout: Layout, structure: Circuit) -> Arrangement:
-    if layout == "slots":
-        return InSlots(structure.inputs, structure.out.size)
-    return InRow(structure)
+def _arranged(layout: Layout, structure: Circuit) -> InSlots | InRow:
+    return InSlots(structure.inputs, structure.out.size) if layout == "slots" else InRow(structure)
 
 
 def _is_light(whole: WholeCircuit) -> bool:

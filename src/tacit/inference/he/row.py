@@ -17,10 +17,9 @@ import numpy as np
 from tacit.crypto.cipher.slots import Noise, Numbers, OwnSlotKeys, SlotKeys, SlotRing
 from tacit.crypto.field import Randomness
 from tacit.errors import DataError
-from tacit.inference.he.affine import Affine, Circuit
-from tacit.inference.he.evaluation import Take
+from tacit.inference.he.circuit import Affine, Circuit
 from tacit.inference.he.integers import WholeAffine, WholeCircuit, residues
-from tacit.inference.he.parameters import Work
+from tacit.inference.he.parameters import LayoutCost, NextCiphertext
 
 _OUT = -1
 
@@ -153,7 +152,12 @@ class InRow:
                 _keep(keys, kept, (_OUT, name, at), one)
 
     def evaluate(
-        self, keys: SlotKeys, circuit: WholeCircuit, take: Take, rows: int, randomness: Randomness
+        self,
+        keys: SlotKeys,
+        circuit: WholeCircuit,
+        take: NextCiphertext,
+        rows: int,
+        randomness: Randomness,
     ) -> Iterator[bytes]:
         """Evaluate one row; every slot that is no term of an output is random."""
         ring, vectors = keys.ring, list[Any]([None])
@@ -187,7 +191,12 @@ class InRow:
             yield keys.sent(keys.released(part, mask, randomness))
 
     def _value(
-        self, keys: SlotKeys, number: int, value: WholeAffine, vectors: list[Any], take: Take
+        self,
+        keys: SlotKeys,
+        number: int,
+        value: WholeAffine,
+        vectors: list[Any],
+        take: NextCiphertext,
     ) -> Any:
         """Return one affine value in all its copies."""
         ring, use = keys.ring, self._uses[number]
@@ -229,12 +238,12 @@ class InRow:
                 total = inner if total is None else keys.add(total, inner)
         return total
 
-    def work(self, ring: SlotRing, circuit: WholeCircuit) -> Work:
+    def work(self, ring: SlotRing, circuit: WholeCircuit) -> LayoutCost:
         """Add up noise; a value that does not fit half the slots fits no such ring."""
         model, half = Noise(ring), ring.degree // 2
         most = max((_power(use.size) for use in self._uses[:-1]), default=1)
         if max(most, self._last_period) > half:
-            return Work(inf, 0, 0, 0)
+            return LayoutCost(inf, 0, 0, 0)
         noises, sums, turns, number = [0.0], 0, 0, 0
         for left, right in circuit.products:
             pair = []
@@ -246,7 +255,7 @@ class InRow:
         out = self._uses[-1]
         last = sum(model.scaled(noises[at]) for at in out.products)
         last += self._last(ring)[2] * model.scaled(model.fresh)
-        return Work(last, sums + 4 * self.answered(ring), len(circuit.products), turns)
+        return LayoutCost(last, sums + 4 * self.answered(ring), len(circuit.products), turns)
 
     def _value_noise(
         self, model: Noise, number: int, noises: Sequence[float]

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError
-from tacit.inference.direct import Direct
-from tacit.inference.facts import share_input_facts
+from tacit.inference.facts import INPUT, share_input_facts
 from tacit.inference.forest import Forest
 from tacit.inference.he.integers import WholeCircuit, input_scale
 from tacit.inference.he.plan import (
@@ -22,6 +21,7 @@ from tacit.inference.he.plan import (
     read_plan,
     structure_of,
 )
+from tacit.inference.secured import Direct, PrivateAnswer, known_bound
 from tacit.party import Fact, Session
 from tacit.result import Claim, Forecast, Leak
 from tacit.ring import Prg
@@ -40,6 +40,7 @@ RINGS = Fact(
 )
 
 
+@final
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Enciphered(Direct):
     """A model that answers encrypted questions. Made by `secure` with ``protocol="he"``."""
@@ -56,18 +57,27 @@ class Enciphered(Direct):
                 "find: take reveal='output', and let its receiver look"
             )
 
+    def __call__(self, x: Any) -> PrivateAnswer:
+        """Run both parties as threads of this process, and return the client's answer."""
+        return self._in_threads(x, self._join)
+
+    @property
+    def bits(self) -> int | None:
+        """Return the bits that were asked for, if any were."""
+        return self.frac_bits or None
+
     def he_plan(self, shape: tuple[int, ...], input_bound: float) -> tuple[HePlan, WholeCircuit]:
         """Choose layout and rings for an input of this shape; for the owner of the weights."""
         return make_plan(self.model, self.weights, shape, bits=self.bits, input_bound=input_bound)
 
     def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost, from the shape and the owner's weights."""
-        plan, _ = self.he_plan(shape, self._bound(input_bound))
+        plan, _ = self.he_plan(shape, known_bound(input_bound, self.input_bound))
         return plan.forecast(self.crew.client, self.crew.server)
 
     def lines(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         """Say what will be done."""
-        plan, whole = self.he_plan(shape, self._bound(None))
+        plan, whole = self.he_plan(shape, known_bound(self.input_bound))
         one, client = plan.parameters, self.crew.client
         rings = (
             "degree 8192, 48 plain bits"
@@ -98,7 +108,8 @@ class Enciphered(Direct):
 
     def told(self, parties: Sequence[str]) -> tuple[Leak, ...]:
         """Return what both sides tell before the first row."""
-        return (*super().told(parties), *RINGS.leaks(self.crew.server, parties))
+        rings = RINGS.leaks(self.crew.server, parties)
+        return (*INPUT.leaks(self.crew.client, parties), *rings)
 
     def claims(self) -> tuple[Claim, ...]:
         """Return what is promised to either side."""
@@ -140,6 +151,9 @@ class Enciphered(Direct):
         session.ledger.record(*self._shown_leaks(values.numel()))
         return values, plan.forecast(crew.client, crew.server)
 
+    def _notes(self) -> tuple[str, ...]:
+        return ()
+
     def _told_plan(self, session: Session, shape: tuple[int, ...], bound: float) -> HePlan:
         """Read the plan of the owner of the model."""
         structure = structure_of(self.model, self.weights, shape)
@@ -178,7 +192,7 @@ class Enciphered(Direct):
             with session.progress.stage("wait"):
                 for batch in batches:
                     answers = [
-                        _recv(session, server, "he/answers", one, tag) for one in sizes.answers
+                        _recv(session, server, "he/answers", one, tag=tag) for one in sizes.answers
                     ]
                     try:
                         found.append(mine.decrypt(answers, len(batch)))
@@ -193,9 +207,10 @@ class Enciphered(Direct):
         """Be the owner of the model: evaluate what comes, and release answers."""
         client, sizes = self.crew.client, plan.way.sizes()
         keys = [
-            _recv(session, client, f"he/key.{at}", one, tag) for at, one in enumerate(sizes.keys)
+            _recv(session, client, f"he/key.{at}", one, tag=tag)
+            for at, one in enumerate(sizes.keys)
         ]
-        recv = partial(_take, session, client, tag)
+        recv = partial(_recv, session, client, "he/rows", tag=tag)
         try:
             with session.progress.stage("prepare"):
                 server = plan.way.server(keys, whole)
@@ -223,11 +238,7 @@ def _send(session: Session, to: str, tag: str, data: bytes, phase: Any = "online
     session.send(to, tag, values, phase=phase)
 
 
-def _take(session: Session, client: str, tag: bytes, size: int) -> bytes:
-    return _recv(session, client, "he/rows", size, tag)
-
-
-def _recv(session: Session, sender: str, name: str, size: int, tag: bytes) -> bytes:
+def _recv(session: Session, sender: str, name: str, size: int, *, tag: bytes) -> bytes:
     """Receive a message of this run, or refuse it."""
     values = session.recv(sender, name, (TAG_BYTES + size,), dtype=torch.uint8)
     data = values.numpy().tobytes()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,64 +13,27 @@ from tacit.crypto.cipher.saved import SEED_BYTES
 from tacit.crypto.cipher.slots import Numbers, OwnSlotKeys, SlotKeys, join
 from tacit.crypto.field import Randomness
 from tacit.errors import DataError
-from tacit.inference.he.evaluation import Arrangement
+from tacit.inference.he.batch import InSlots
 from tacit.inference.he.integers import WholeCircuit
 from tacit.inference.he.parameters import Parameters
+from tacit.inference.he.row import InRow
 
 ROOM = (1 << 47) - 1
-"""What a number in a coefficient may grow to."""
+"""What a number in a coefficient may grow to: of 48 plain bits one is the sign."""
 Recv = Callable[[int], bytes]
 """Gives the next message, of a size that is known."""
+Arrangement = InSlots | InRow
+"""How the rows of one circuit lie in ciphertexts; both sides make the same from what is public."""
 
 
 @dataclass(frozen=True)
-class Sizes:
+class MessageSizes:
     """How long every message is: of the keys, of a batch of rows and of its answers."""
 
     keys: tuple[int, ...]
     rows: tuple[int, ...]
     answers: tuple[int, ...]
     batch: int
-
-
-class Client(Protocol):
-    """The owner of the rows."""
-
-    def keys(self) -> Sequence[bytes]:
-        """Return the public keys."""
-        ...
-
-    def encrypt(self, rows: Numbers) -> Iterator[bytes]:
-        """Encrypt a batch."""
-        ...
-
-    def decrypt(self, answers: Sequence[bytes], rows: int) -> Any:
-        """Return the outputs of a batch, as whole numbers of any size."""
-        ...
-
-
-class Server(Protocol):
-    """The owner of the model, with the keys of the other."""
-
-    def evaluate(self, recv: Recv, rows: int, randomness: Randomness) -> Iterator[bytes]:
-        """Evaluate a batch as it comes, and yield the answers."""
-        ...
-
-
-class Way(Protocol):
-    """How a circuit is run: what both sides know of it."""
-
-    def sizes(self) -> Sizes:
-        """Return the length of every message."""
-        ...
-
-    def client(self) -> Client:
-        """Make fresh keys."""
-        ...
-
-    def server(self, keys: Sequence[bytes], circuit: WholeCircuit) -> Server:
-        """Read the keys of the client, or refuse them."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -80,7 +43,7 @@ class SlotWay:
     parameters: Parameters
     arrangement: Arrangement
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """Return the length of every message, ring after ring."""
         keys: list[int] = []
         rows: list[int] = []
@@ -91,25 +54,25 @@ class SlotWay:
             size = ring.wire_bytes(ring.primes - 1, is_seeded=False)
             answers += [size] * self.arrangement.answered(ring)
         batch = self.arrangement.batch(self.parameters.rings()[0])
-        return Sizes(tuple(keys), tuple(rows), tuple(answers), batch)
+        return MessageSizes(tuple(keys), tuple(rows), tuple(answers), batch)
 
-    def client(self) -> "SlotClient":
+    def client(self) -> "SlotKeyHolder":
         """Make fresh keys for every ring."""
         made = [OwnSlotKeys(one, self.arrangement.steps(one)) for one in self.parameters.rings()]
-        return SlotClient(self, made)
+        return SlotKeyHolder(self, made)
 
-    def server(self, keys: Sequence[bytes], circuit: WholeCircuit) -> "SlotServer":
+    def server(self, keys: Sequence[bytes], circuit: WholeCircuit) -> "SlotEvaluator":
         """Read keys for every ring, and prepare the weights."""
         found = []
         for at, ring in enumerate(self.parameters.rings()):
             steps = self.arrangement.steps(ring)
             found.append(SlotKeys(ring, keys[2 * at], keys[2 * at + 1], steps))
             self.arrangement.prepare(found[-1], circuit)
-        return SlotServer(self, found, circuit)
+        return SlotEvaluator(self, found, circuit)
 
 
 @dataclass(frozen=True)
-class SlotClient:
+class SlotKeyHolder:
     """The owner of the rows."""
 
     way: SlotWay
@@ -135,7 +98,7 @@ class SlotClient:
 
 
 @dataclass(frozen=True)
-class SlotServer:
+class SlotEvaluator:
     """The owner of the model."""
 
     way: SlotWay
@@ -181,24 +144,24 @@ class CoefficientWay:
         """Return the layout of an answer."""
         return CipherLayout(rows=self.outputs, bound=ROOM, room=ROOM, form="released")
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> MessageSizes:
         """Return the length of the key, of a row and of an answer."""
         rows, answers = wire_bytes("bfv", self.sent), wire_bytes("bfv", self.answered)
-        return Sizes((public_bytes(),), (rows,), (answers,), 1)
+        return MessageSizes((public_bytes(),), (rows,), (answers,), 1)
 
-    def client(self) -> "CoefficientClient":
+    def client(self) -> "CoefficientKeyHolder":
         """Make a fresh key."""
         made = make_key("bfv", _no_randomness)
         assert isinstance(made, BfvSecretKey)  # noqa: S101 - as was asked for
-        return CoefficientClient(self, made)
+        return CoefficientKeyHolder(self, made)
 
-    def server(self, keys: Sequence[bytes], circuit: WholeCircuit) -> "CoefficientServer":
+    def server(self, keys: Sequence[bytes], circuit: WholeCircuit) -> "CoefficientEvaluator":
         """Read the key of the client."""
-        return CoefficientServer(self, keys[0], circuit)
+        return CoefficientEvaluator(self, keys[0], circuit)
 
 
 @dataclass(frozen=True)
-class CoefficientClient:
+class CoefficientKeyHolder:
     """The owner of the rows."""
 
     way: CoefficientWay
@@ -219,7 +182,7 @@ class CoefficientClient:
         return found.T.astype(object)
 
 
-class CoefficientServer:
+class CoefficientEvaluator:
     """The owner of the model."""
 
     def __init__(self, way: CoefficientWay, data: bytes, circuit: WholeCircuit) -> None:

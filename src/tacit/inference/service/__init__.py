@@ -1,11 +1,21 @@
 """Prediction services: two servers with a share of a model each answer many clients."""
 
 from tacit.inference.service.acceptor import Acceptor
-from tacit.inference.service.ahead import ServicePlans, plan_service
 from tacit.inference.service.client import PredictionClient, connected
-from tacit.inference.service.columns import answer_columns, claim_of_columns, plan_columns
-from tacit.inference.service.once import answer_once, plan_once
-from tacit.inference.service.server import PredictionServer, Tally, deal_predictions
+from tacit.inference.service.once import (
+    answer_columns,
+    answer_once,
+    claim_of_columns,
+    plan_columns,
+    plan_once,
+)
+from tacit.inference.service.server import (
+    PredictionServer,
+    ServicePlans,
+    ServiceTally,
+    deal_predictions,
+    plan_service,
+)
 from tacit.inference.service.task import SIZES, ServiceTask, load_share
 
 __all__ = [
@@ -14,8 +24,8 @@ __all__ = [
     "PredictionClient",
     "PredictionServer",
     "ServicePlans",
+    "ServiceTally",
     "ServiceTask",
-    "Tally",
     "answer_columns",
     "answer_once",
     "claim_of_columns",

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from tacit.inference.service.server import (
     BATCH,
     QUESTION,
     PredictionServer,
-    Tally,
+    ServiceTally,
     deal_predictions,
 )
 from tacit.inference.service.task import ServiceTask
@@ -23,6 +24,14 @@ from tacit.transport import Credentials, Limits, Patience, Peer, listen
 
 _MIB = 1 << 20
 Note = Callable[[str], None]
+_CLAIM = Claim(
+    subject="the model, towards clients who ask much",
+    guarantee="no guarantee",
+    assumptions=(
+        "who sees enough answers can train a model of its own on them; the service does not limit "
+        "how much a client asks",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,12 +86,12 @@ def attend(
             *(answered(task, tally.rows) if is_first and tally.rows else ()),
             *tally.ledger.entries(),
         ),
-        claims=(*find_protocol(task.protocol).claims, *_claims(task)),
+        claims=(*find_protocol(task.protocol).claims, _CLAIM),
         utility=_metrics(tally) if is_first else (),
     )
 
 
-def _serve(session: Session, task: ServiceTask, post: Post, note: Note) -> Tally:
+def _serve(session: Session, task: ServiceTask, post: Post, note: Note) -> ServiceTally:
     me, (host, port) = session.me, post.address
     server = PredictionServer(session, task, dict(post.share))
     with listen(host, port) as listener:
@@ -104,10 +113,7 @@ def _serve(session: Session, task: ServiceTask, post: Post, note: Note) -> Tally
 
 def _client_limits(task: ServiceTask) -> Limits:
     """Let a client make us keep no more than a few of its questions."""
-    cells = 1
-    for size in task.model.inputs:
-        cells *= size
-    frame = max(_MIB, 8 * task.most_rows * max(cells, task.width))
+    frame = max(_MIB, 8 * task.most_rows * max(prod(task.model.inputs), task.width))
     return Limits(
         max_frame_bytes=frame, queue_bytes=frame, prefetch_bytes=frame, stash_bytes=2 * frame
     )
@@ -138,23 +144,10 @@ def answered(task: ServiceTask, rows: int) -> tuple[Leak, ...]:
     )
 
 
-def _metrics(tally: Tally) -> tuple[Metric, ...]:
+def _metrics(tally: ServiceTally) -> tuple[Metric, ...]:
     runs = sum(times for size, (_, times) in tally.runs.items() if size)
     return (
         Metric(name="questions answered", value=float(tally.questions), unit=""),
         Metric(name="rows answered", value=float(tally.rows), unit=""),
         Metric(name="batches", value=float(runs), unit=""),
-    )
-
-
-def _claims(task: ServiceTask) -> tuple[Claim, ...]:
-    return (
-        Claim(
-            subject="the model, towards clients who ask much",
-            guarantee="no guarantee",
-            assumptions=(
-                "who sees enough answers can train a model of its own on them; the service does "
-                "not limit how much a client asks",
-            ),
-        ),
     )

@@ -20,7 +20,7 @@ from tacit.party import Session
 
 V = TypeVar("V")
 _SEALED = find_protocol("sealed")
-_SPARE = 16
+_SPARE = 16  # bits: what has 46 or fewer is left as it is
 _AT_ONCE = 1 << 20
 """A comparison takes a hundred bytes per weight, in memory and in a message of the dealer's."""
 

@@ -1,19 +1,28 @@
-"""One question to a shared model, without a service: the owner of the rows gets the answers."""
+"""Questions to a shared model, without a service: one owner of the rows gets the answers.
+
+`answer_once` is for rows of one owner, `answer_columns` for rows whose columns lie with several.
+"""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError
-from tacit.inference import Answer
-from tacit.inference.facts import share_input_facts
+from tacit.inference.facts import claim_of_answers, share_input_facts
+from tacit.inference.secured import PrivateAnswer
 from tacit.inference.service.bounds import check_plan, check_weights
 from tacit.inference.service.task import ServiceTask
+from tacit.matching import claims_of_matching, declare_matching
 from tacit.mpc import Plan, compute, find_protocol, make_plan, serve, sum_forecasts
-from tacit.party import Session, Usage
+from tacit.party import Fact, Session, Usage
 from tacit.result import Claim, Forecast, Result
+
+COLUMNS = Fact(
+    tag="columns", count=2, what="the number of common rows and of the columns of {owner}"
+)
 
 
 def answer_once(
@@ -23,7 +32,7 @@ def answer_once(
     client: str,
     share: Mapping[str, Tensor] | None = None,
     x: Tensor | None = None,
-) -> Answer:
+) -> PrivateAnswer:
     """Answer one party's rows from a model of which two parties hold a share each.
 
     Args:
@@ -46,26 +55,109 @@ def answer_once(
     usage = Usage()
     task.refuse_view(client)
     if session.me == client:
-        x = _checked(task, x)
+        inputs = task.model.inputs
+        if x is None or x.dim() != 1 + len(inputs) or tuple(x.shape[1:]) != inputs or not len(x):
+            came = "none" if x is None else tuple(x.shape)
+            raise DataError(f"wanted rows of shape {inputs}, got {came}")
+        if not bool(torch.isfinite(x).all()):
+            raise DataError("the rows hold NaN or infinite values; clean the data first")
+        x = x.double()
     shape, _ = share_input_facts(session, client, x, bound=task.feature_bound)
     if shape[1:] != task.model.inputs:
         raise DisagreementError(client, f"announced rows of shape {shape[1:]}")
-    program = _program(task, client, shape)
+    program = _program_of_rows(task, client, shape)
     mine = {} if x is None or session.me != client else {"x": x}
-    values, checked, plan = answer_one(session, task, program, inputs=mine, share=share)
+    values, checked, plan = _run(session, task, program, inputs=mine, share=share)
     forecast = sum_forecasts(((checked, 1), (plan, 1)))
-    result = report_answers(session, task, client, forecast, usage)
-    return Answer(values=values, plan=plan, result=result)
+    result = _report(session, task, client, forecast, usage)
+    return PrivateAnswer(values=values, plan=plan, result=result)
 
 
 def plan_once(
     task: ServiceTask, *, client: str, shape: tuple[int, ...], parties: tuple[str, ...]
 ) -> tuple[Plan, Plan]:
     """Return what `answer_once` will run for rows of a shape: the check of weights, the answer."""
-    return check_plan(task, parties), plan_one(task, _program(task, client, shape))
+    return check_plan(task, parties), _plan(task, _program_of_rows(task, client, shape))
 
 
-def answer_one(
+def answer_columns(
+    session: Session,
+    task: ServiceTask,
+    *,
+    counts: Mapping[str, int],
+    receiver: str,
+    share: Mapping[str, Tensor] | None = None,
+    x: Tensor | None = None,
+) -> PrivateAnswer:
+    """Answer rows whose columns lie with several owners, from a model that two parties share.
+
+    Args:
+        session: my end of the job.
+        task: what is answered; all parties have the same.
+        counts: the owners in the order of their columns, and how many ids each had before rows were
+            matched.
+        receiver: who gets the answers.
+        share: of the weights, if I compute.
+        x: my columns of the common rows, in the order of the matching, if I own any.
+
+    Guarantee: that of the protocol. Nobody learns a weight or another's column; the answers are
+        opened to the receiver alone. The number of common rows and of everyone's columns is public.
+    Cost: that of the plan; weights are opened under masks once, for all rows.
+
+    Raises:
+        DataError: columns or weights are missing, or not finite.
+        DisagreementError: owners announced columns that the model does not take.
+        ConfigError: a party that computes would see what follows from the rows.
+    """
+    usage = Usage()
+    task.refuse_view()
+    widths, rows = _announce(session, task, tuple(counts), x)
+    program = _program_of_columns(task, receiver, widths, rows)
+    mine = {} if x is None or not x.numel() else {f"columns of {session.me}": x.double()}
+    values, checked, plan = _run(session, task, program, inputs=mine, share=share)
+    forecast = sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts))
+    result = _report(session, task, receiver, forecast, usage)
+    claims = (*result.claims, *claims_of_matching(counts), claim_of_columns(task, receiver))
+    return PrivateAnswer(values=values, plan=plan, result=replace(result, claims=claims))
+
+
+def plan_columns(
+    task: ServiceTask,
+    *,
+    receiver: str,
+    widths: Mapping[str, int],
+    rows: int,
+    parties: tuple[str, ...],
+) -> tuple[Plan, Plan]:
+    """Return what `answer_columns` will run after the matching: the check of weights, the answer.
+
+    Args:
+        task: what is answered.
+        receiver: who gets the answers.
+        widths: how many columns every owner has, in their order.
+        rows: how many rows they have in common.
+        parties: of the session.
+    """
+    program = _program_of_columns(task, receiver, widths, rows)
+    return check_plan(task, parties), _plan(task, program)
+
+
+def claim_of_columns(task: ServiceTask, receiver: str) -> Claim:
+    """Say what follows from the answers themselves."""
+    reason = (
+        f"an answer is a function of the whole row; {receiver} knows its own columns of it, and "
+        "every answer narrows down the others"
+    )
+    if task.reveal == "score":
+        reason += "; a score does so with all its digits: reveal classes to give away less"
+    return Claim(
+        subject=f"what the answers tell {receiver} about the columns of the other owners",
+        guarantee="no guarantee",
+        assumptions=(reason,),
+    )
+
+
+def _run(
     session: Session,
     task: ServiceTask,
     program: Callable[[Any], Tensor | None],
@@ -73,12 +165,8 @@ def answer_one(
     inputs: Mapping[str, Tensor],
     share: Mapping[str, Tensor] | None,
 ) -> tuple[Tensor | None, Plan, Plan]:
-    """Do my part of one question; returns what was opened to me, and both plans that were run.
-
-    Raises:
-        DataError: I compute, and have no share of the weights.
-    """
-    plan = plan_one(task, program)
+    """Do my part of one question; returns what was opened to me, and both plans that were run."""
+    plan = _plan(task, program)
     is_computing = session.me in task.roles.computing
     if is_computing and share is None:
         raise DataError(f"{session.me!r} computes and must give its share of the model")
@@ -90,49 +178,80 @@ def answer_one(
     return opened[0] if opened else None, checked, plan
 
 
-def plan_one(task: ServiceTask, program: Callable[[Any], Tensor | None]) -> Plan:
-    """Plan one question."""
-    protocol = find_protocol(task.protocol)
-    return make_plan(program, protocol, task.roles, frac_bits=task.frac_bits)
+def _announce(
+    session: Session, task: ServiceTask, owners: tuple[str, ...], x: Tensor | None
+) -> tuple[dict[str, int], int]:
+    """Tell and learn how many columns everyone has, and of how many common rows."""
+    if session.me in owners:
+        if x is None or x.dim() != 2 or not bool(torch.isfinite(x).all()):
+            raise DataError(f"{session.me!r} must give its columns, as finite numbers")
+        session.publish(COLUMNS, tuple(x.shape))
+    said = {
+        owner: tuple(x.shape)
+        if x is not None and owner == session.me
+        else session.learn(owner, COLUMNS)
+        for owner in owners
+    }
+    rows = said[owners[0]][0]
+    for owner, (count, width) in said.items():
+        if count != rows or rows < 1 or width < 0:
+            raise DisagreementError(owner, f"announced {width} columns of {count} common rows")
+    wanted, width = task.model.inputs[0], sum(width for _, width in said.values())
+    if width != wanted:
+        raise DisagreementError(
+            owners[-1], f"and the others have {width} columns in all, the model wants {wanted}"
+        )
+    return {owner: width for owner, (_, width) in said.items()}, rows
 
 
-def _checked(task: ServiceTask, x: Tensor | None) -> Tensor:
-    inputs = task.model.inputs
-    if x is None or x.dim() != 1 + len(inputs) or tuple(x.shape[1:]) != inputs or not len(x):
-        came = "none" if x is None else tuple(x.shape)
-        raise DataError(f"wanted rows of shape {inputs}, got {came}")
-    if not bool(torch.isfinite(x).all()):
-        raise DataError("the rows hold NaN or infinite values; clean the data first")
-    return x.double()
+def _plan(task: ServiceTask, program: Callable[[Any], Tensor | None]) -> Plan:
+    return make_plan(program, find_protocol(task.protocol), task.roles, frac_bits=task.frac_bits)
 
 
-def _program(
+# Programs run on PlanOps and on SecretOps, which have different tensors: hence `Any`.
+
+
+def _program_of_rows(
     task: ServiceTask, client: str, shape: tuple[int, ...]
 ) -> Callable[[Any], Tensor | None]:
-    def program(ops: Any) -> Tensor | None:  # PlanOps and SecretOps have different tensors
+    def program(ops: Any) -> Tensor | None:
         x = ops.input("x", owner=client, shape=shape, bound=task.feature_bound)
-        opened: Tensor | None = ops.open(
-            task.reply(ops, x),
-            to=(client,),
-            what=f"the {task.reveal} of every row",
-            why="the declared result",
-        )
-        return opened
+        return _opened(ops, task, x, to=client, rows="every row")
 
     return program
 
 
-def report_answers(
+def _program_of_columns(
+    task: ServiceTask, receiver: str, widths: Mapping[str, int], rows: int
+) -> Callable[[Any], Tensor | None]:
+    def program(ops: Any) -> Tensor | None:
+        columns = [
+            ops.input(
+                f"columns of {owner}", owner=owner, shape=(rows, width), bound=task.feature_bound
+            )
+            for owner, width in widths.items()
+            if width  # who brings labels or ids alone has none
+        ]
+        x = ops.concatenate(columns, dim=1)
+        return _opened(ops, task, x, to=receiver, rows="every common row")
+
+    return program
+
+
+def _opened(ops: Any, task: ServiceTask, x: Any, *, to: str, rows: str) -> Tensor | None:
+    what = f"the {task.reveal} of {rows}"
+    answers = task.reply(ops, x)
+    opened: Tensor | None = ops.open(answers, to=(to,), what=what, why="the declared result")
+    return opened
+
+
+def _report(
     session: Session, task: ServiceTask, client: str, forecast: Forecast, usage: Usage
 ) -> Result:
     """Write down one party's view of answers from a shared model."""
     roles = dict.fromkeys(task.roles.computing, "holds a share of the model")
     role = roles.get(session.me, "dealer" if session.me == task.roles.dealer else "data owner")
-    model = Claim(
-        subject=f"what the answers tell {client} about the model",
-        guarantee="no guarantee",
-        assumptions=("whoever may ask about many inputs of its choice can imitate the model",),
-    )
+    reason = "whoever may ask about many inputs of its choice can imitate the model"
     return Result(
         kind="infer",
         name=task.name,
@@ -142,6 +261,6 @@ def report_answers(
         forecast=forecast,
         metered=session.cost(),
         leakage=session.ledger.entries(),
-        claims=(*find_protocol(task.protocol).claims, model),
+        claims=(*find_protocol(task.protocol).claims, claim_of_answers(client, reason)),
         utility=(),
     )

@@ -11,9 +11,15 @@ import torch
 from torch import Tensor
 
 from tacit.errors import FrameError, PartyError
-from tacit.inference.service.bounds import check_weights, clip_plan, clip_rows
-from tacit.inference.service.order import MOST_ITEMS, Item, Order
-from tacit.inference.service.queue import ANSWER_S, RequestQueue, Ticket
+from tacit.inference.service.bounds import check_plan, check_weights, clip_plan, clip_rows
+from tacit.inference.service.queue import (
+    ANSWER_S,
+    MOST_ITEMS,
+    Order,
+    PendingQuestion,
+    RequestQueue,
+    Ticket,
+)
 from tacit.inference.service.task import ServiceTask
 from tacit.mpc import OpeningCache, Plan, SecretOps, Share, compute, serve
 from tacit.mpc.share import Spec
@@ -21,7 +27,7 @@ from tacit.party import Fact, Ledger, Progress, Session
 
 R = TypeVar("R")
 
-_GLANCE_S = 0.2
+_GLANCE_S = 0.2  # how long the stop of a service waits for a batch at most
 QUESTION = Fact(
     tag="ready/share",
     count=1,
@@ -34,11 +40,11 @@ BATCH = Fact(
     what="when questions are answered, and to how many rows they were filled up",
     why="it deals for as many",
 )
-_END = -1
+_END = -1  # in the place of a number of rows
 
 
 @dataclass(eq=False)
-class Tally:
+class ServiceTally:
     """What a server or dealer has done so far; its size does not grow with the number of runs.
 
     ``runs`` has a plan for every size of a batch, and under 0 that of holding the weights;
@@ -50,6 +56,18 @@ class Tally:
     runs: dict[int, tuple[Plan, int]] = field(default_factory=dict)
     guards: dict[int, tuple[Plan, int]] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
+
+    def count_run(self, rows: int, plan: Plan) -> int:
+        """Note a run of a plan; return how many runs there were before."""
+        turn = sum(times for _, times in self.runs.values())
+        _, times = self.runs.get(rows, (plan, 0))
+        self.runs[rows] = (plan, times + 1)
+        return turn
+
+    def count_guard(self, rows: int, plan: Plan) -> None:
+        """Note a check of the weights, or a clipping."""
+        _, times = self.guards.get(rows, (plan, 0))
+        self.guards[rows] = (plan, times + 1)
 
 
 class PredictionServer:
@@ -76,9 +94,9 @@ class PredictionServer:
         self._task = task
         self._share = share
         self._weights = task.share_of(share)
-        self._plans = Plans(task)
+        self._plans = BatchPlans(task)
         self._order = Order()
-        self.tally = Tally()
+        self.tally = ServiceTally()
         self.queue = RequestQueue(task, report=self._reported, answer_s=answer_s)
 
     @property
@@ -90,7 +108,7 @@ class PredictionServer:
         roles = self._task.roles
         return roles.second if self._is_first else roles.first
 
-    def run(self, stop: threading.Event) -> Tally:
+    def run(self, stop: threading.Event) -> ServiceTally:
         """Answer until the first server is stopped, or somebody fails; returns what was done."""
         try:
             self._prepare()
@@ -111,7 +129,7 @@ class PredictionServer:
         self._plans.fill(first_run=self._number + 1)
         self._session.agree("plans", self._plans.digest())
         self._run(0, self._task.cache_weights, {})
-        self.tally.runs[0] = (self._plans.get(0), 1)
+        self.tally.count_run(0, self._plans.get(0))
 
     def _reported(self, ticket: Ticket, rows: int) -> None:
         """Note a share of mine: the first server keeps the list, the second tells it."""
@@ -148,7 +166,7 @@ class PredictionServer:
         except PartyError as error:
             self._order.fail(error)
 
-    def _announce(self, items: list[Item]) -> None:
+    def _announce(self, items: list[PendingQuestion]) -> None:
         facts = [(one.client, one.visit, one.number, rows) for one, rows in items]
         _tell(self._session, self._other, len(facts))
         self._session.send(self._other, "batch/items", torch.tensor(facts), phase="setup")
@@ -171,7 +189,7 @@ class PredictionServer:
                 raise FrameError(first, f"it announced a batch of more than {most} rows")
             self._work(items)
 
-    def _work(self, items: list[Item]) -> None:
+    def _work(self, items: list[PendingQuestion]) -> None:
         """Answer a batch, and refuse what came in two shares that do not fit each other."""
         for ticket, rows in items:
             if not rows:
@@ -189,7 +207,7 @@ class PredictionServer:
             self.queue.answer(ticket, answers[at : at + rows].clone())
             at += rows
 
-    def _compute(self, asked: list[Item], padded: int) -> Tensor:
+    def _compute(self, asked: list[PendingQuestion], padded: int) -> Tensor:
         task = self._task
         x = torch.zeros((padded, *task.model.inputs), dtype=torch.int64)
         at = 0
@@ -202,8 +220,9 @@ class PredictionServer:
         spec = Spec.of(shape=tuple(x.shape), frac_bits=task.frac_bits, bound=task.feature_bound)
         kept = {"x": self._clipped(Share(x, spec), padded)}
         share = self._run(padded, partial(task.answer, rows=padded), kept)
-        turn = _count(self.tally, self._plans, padded)
+        turn = self.tally.count_run(padded, self._plans.get(padded))
         assert isinstance(share, Share)  # noqa: S101 - a service answers with numbers
+        # A fresh mask for every batch: under one, two answers would show their difference.
         mask = self._session.shared(self._other).fork(f"answers {self._number}.{turn}")
         words = mask.words(tuple(share.words.shape))
         return share.words + words if self._is_first else share.words - words
@@ -216,7 +235,7 @@ class PredictionServer:
         program = partial(clip_rows, task=self._task, rows=rows)
         quiet = replace(self._session, progress=Progress())
         share = compute(quiet, plan, program, inputs={}, kept={"x": x}, is_agreed=True)
-        _count_guard(self.tally, plan, rows)
+        self.tally.count_guard(rows, plan)
         assert isinstance(share, Share)  # noqa: S101 - clipped numbers are numbers
         return Share(share.words, x.spec)
 
@@ -233,16 +252,16 @@ class PredictionServer:
         )
 
 
-def deal_predictions(session: Session, task: ServiceTask) -> Tally:
+def deal_predictions(session: Session, task: ServiceTask) -> ServiceTally:
     """Deal and help as the third party, until the first server ends the service."""
     task.refuse_view()
-    plans, tally = Plans(task), Tally()
+    plans, tally = BatchPlans(task), ServiceTally()
     session.agree("service", task.digest())
     _check(session, task, None, tally)
     plans.fill(first_run=session.begin_run() + 1)
     session.agree("plans", plans.digest())
     serve(session, plans.get(0), inputs={}, cache=plans.cache, is_agreed=True)
-    tally.runs[0] = (plans.get(0), 1)
+    tally.count_run(0, plans.get(0))
     while True:
         rows = _hear_number(session, task.roles.first)
         if rows == _END:
@@ -253,13 +272,13 @@ def deal_predictions(session: Session, task: ServiceTask) -> Tally:
         tally.ledger.record(*BATCH.leaks(task.roles.first, (session.me,)))
         if task.clip:
             serve(own, plans.clips[rows], inputs={}, is_agreed=True)
-            _count_guard(tally, plans.clips[rows], rows)
+            tally.count_guard(rows, plans.clips[rows])
         serve(own, plans.get(rows), inputs={}, cache=plans.cache, is_agreed=True)
-        _count(tally, plans, rows)
+        tally.count_run(rows, plans.get(rows))
         tally.rows += rows
 
 
-class Plans:
+class BatchPlans:
     """The plans of a service: for holding the weights, and one for every size of a batch."""
 
     def __init__(self, task: ServiceTask) -> None:
@@ -288,25 +307,31 @@ class Plans:
         return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServicePlans:
+    """The plans of a service: those of its start, and those of a batch of every size."""
+
+    start: tuple[Plan, ...]
+    batches: Mapping[int, tuple[Plan, ...]]
+
+
+def plan_service(task: ServiceTask, *, parties: tuple[str, ...]) -> ServicePlans:
+    """Plan a service between these parties; what a number of questions costs follows."""
+    plans = BatchPlans(task)
+    plans.fill(first_run=1)
+    clips = {size: (plan,) for size, plan in plans.clips.items()}
+    return ServicePlans(
+        start=(check_plan(task, parties), plans.get(0)),
+        batches={size: (*clips.get(size, ()), plans.get(size)) for size in task.sizes},
+    )
+
+
 def _check(
-    session: Session, task: ServiceTask, share: Mapping[str, Tensor] | None, tally: Tally
+    session: Session, task: ServiceTask, share: Mapping[str, Tensor] | None, tally: ServiceTally
 ) -> None:
     """Compare the weights with their bound, and note what was opened."""
     quiet = replace(session, ledger=tally.ledger, progress=Progress())
-    tally.guards[0] = (check_weights(quiet, task, share), 1)
-
-
-def _count_guard(tally: Tally, plan: Plan, rows: int) -> None:
-    _, times = tally.guards.get(rows, (plan, 0))
-    tally.guards[rows] = (plan, times + 1)
-
-
-def _count(tally: Tally, plans: Plans, rows: int) -> int:
-    """Note a run; return how many there were before."""
-    turn = sum(times for _, times in tally.runs.values())
-    _, times = tally.runs.get(rows, (plans.get(rows), 0))
-    tally.runs[rows] = (plans.get(rows), times + 1)
-    return turn
+    tally.count_guard(0, check_weights(quiet, task, share))
 
 
 def _tell(session: Session, to: str, number: int) -> None:

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.files import open_arrays
+from tacit.inference.predict import Reveal
 from tacit.mpc import OpeningCache, Plan, Roles, Share, find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import Spec
@@ -19,7 +20,6 @@ from tacit.nn import Model
 from tacit.nn.capping import with_room
 
 V = TypeVar("V")
-Reveal = Literal["class", "score"]
 SIZES = (1, 8, 64, 512)
 """Batches are filled up to one of these numbers of rows, so that few plans serve all."""
 

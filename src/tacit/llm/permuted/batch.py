@@ -14,6 +14,7 @@ Form = Literal["incremental", "resent"]
 
 FORMS: tuple[Form, ...] = get_args(Form)
 MAX_ROWS = 1 << 16
+"""Of one order, whatever context an owner announces: sizes are computed from it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,10 @@ every kernel of a pass reads and writes where it did before, and a pass can be r
 played again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-import torch
 from torch import Tensor
 
 from tacit.llm.permuted import attention_kernels, kernels
@@ -24,7 +23,6 @@ from tacit.llm.permuted.program import exchanges
 _SCORED = 16  # keys of one program
 _MIXED = 32
 _NUMBERS = 32  # entries of a head in one program
-_ALIGNED = 16  # words: kernels may count on it
 _SHORT = 128
 
 
@@ -67,34 +65,6 @@ def is_capturable(plan: Blueprint, batch: Batch) -> bool:
     return all(
         isinstance(one, Incremental) and one.fresh == 1 and one.layout.is_full for one in found
     )
-
-
-class Sheet:
-    """Where the vectors of a run lie in the one that holds them all."""
-
-    def __init__(self, sizes: Mapping[str, int]) -> None:
-        self._places: dict[str, tuple[int, int]] = {}
-        at = 0
-        for name, size in sizes.items():
-            self._places[name] = at, size
-            at += -(-size // _ALIGNED) * _ALIGNED
-        self._most = _ALIGNED + max(sizes.values())
-
-    def fill(self, parts: Mapping[str, Tensor]) -> Tensor:
-        """Lay the vectors of a run out; they may be shorter than their places."""
-        pieces = list[Tensor]()
-        some = next(iter(parts.values()))
-        zeros = torch.zeros(self._most, dtype=torch.int64, device=some.device)
-        for name, (_, size) in self._places.items():
-            part = parts[name].reshape(-1)
-            pieces.append(part)
-            if missing := -(-size // _ALIGNED) * _ALIGNED - len(part):
-                pieces.append(zeros[:missing])
-        return torch.cat(pieces)
-
-    def parts(self, whole: Tensor) -> dict[str, Tensor]:
-        """Find the vectors in what `fill` made."""
-        return {name: whole.narrow(0, at, size) for name, (at, size) in self._places.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from tacit.llm.permuted import attention_kernels, kernels
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import Heading, Slot, blocks, power, slots
 from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
-from tacit.llm.permuted.cuda_masks import CudaMasks
+from tacit.llm.permuted.cuda_sheets import Laid
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import Ranges
@@ -82,7 +82,7 @@ class CudaAsking:
         self._shown_bytes = max(one.shown_bytes for one in found)
         self._captures = device.type == "cuda"
 
-    def run(self, prepared: Prepared, run: int, masks: CudaMasks) -> None:
+    def run(self, prepared: Prepared, run: int, masks: Laid) -> None:
         """Go through all layers."""
         past, device = prepared.batch.past + run, self._plan.device
         stage = self._stage(masks)
@@ -113,7 +113,7 @@ class CudaAsking:
                 length = (width * (sigma.square() + mean.square())).sqrt()
                 ranges.note_row(most.double() * 2.0**-peak.frac_bits, length, peak.value)
 
-    def _stage(self, masks: CudaMasks) -> _Stage:
+    def _stage(self, masks: Laid) -> _Stage:
         """Find the memory for a run, or make it; other memory is let go."""
         key = masks.most, masks.is_capturable
         if key not in self._stages:

@@ -57,7 +57,7 @@ class Live:
     def send(self, octets: Tensor, size: Size) -> None:
         """Send a message."""
         octets = octets[: size.at(self._tokens)]
-        self._channel.send_octets(octets.view(1, -1) if size.is_row else octets)
+        self._channel.send_bytes(octets.view(1, -1) if size.is_row else octets)
 
     def recv(self, size: Size) -> Tensor:
         """Receive a message."""
@@ -158,6 +158,6 @@ class Capture:
             count = size.at(tokens)
             if is_sent and octets is not None:
                 octets = octets[:count]
-                channel.send_octets(octets.view(1, -1) if size.is_row else octets)
+                channel.send_bytes(octets.view(1, -1) if size.is_row else octets)
             elif graph is None:
                 channel.recv_into(self._inbox, (1, count) if size.is_row else (count,))

@@ -1,7 +1,7 @@
 """The owner's passes of one row on CUDA: `Serving`'s words, in few launches."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,9 +9,9 @@ from torch import Tensor
 from tacit import ring
 from tacit.llm.permuted import attention_kernels, kernels
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.cuda import Heading, Sheet, blocks
+from tacit.llm.permuted.cuda import Heading, blocks
 from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
-from tacit.llm.permuted.cuda_material import lay_out
+from tacit.llm.permuted.cuda_sheets import Laid, lay_out_material
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.material import BatchMaterial
@@ -27,15 +27,13 @@ class _Stage:
     """Fixed memory for the material of one run, and what was recorded on it.
 
     Attributes:
-        sheet: how it is laid out.
-        whole: all of it.
+        whole: all of it, as it is laid out.
         parts: by name.
         place: where the new token stands.
         stream: what goes in.
         out: what comes out, once a pass is recorded.
     """
 
-    sheet: Sheet
     whole: Tensor
     parts: dict[str, Tensor]
     place: Tensor
@@ -43,16 +41,6 @@ class _Stage:
     out: Tensor | None = None
     record: Capture | None = None
     version: int = -1
-
-
-@dataclass(frozen=True, eq=False)
-class _Ready:
-    """A batch's material, laid out for every run."""
-
-    most: int
-    is_capturable: bool
-    sheet: Sheet
-    runs: list[Tensor] = field(default_factory=list)
 
 
 class CudaServing:
@@ -73,14 +61,13 @@ class CudaServing:
         self.plan, self.weights = plan, weights
         self._talk, self.cached, self.attend_slowly = talk, cached, attend
         self.heading = Heading(plan)
-        self._ready: dict[int, _Ready] = {}
+        self._ready: dict[int, Laid] = {}
         self._stages: dict[tuple[int, bool], _Stage] = {}
         self._captures = plan.device.type == "cuda"
 
     def make_ready(self, offline: BatchMaterial) -> None:
         """Lay the material of a batch out, run by run, before it is wanted."""
-        most, is_capturable, sheet, runs = lay_out(self.plan, offline)
-        self._ready[offline.batch.number] = _Ready(most, is_capturable, sheet, runs)
+        self._ready[offline.batch.number] = lay_out_material(self.plan, offline)
 
     def run(self, offline: BatchMaterial, run: int, stream: Tensor) -> Tensor:
         """Take a stream through all layers."""
@@ -107,7 +94,7 @@ class CudaServing:
         stage.record.replay(self._talk, past + 1)
         return stage.out.view(1, -1)
 
-    def _stage(self, ready: _Ready) -> _Stage:
+    def _stage(self, ready: Laid) -> _Stage:
         """Find the memory for a run, or make it; other memory is let go."""
         key = ready.most, ready.is_capturable
         if key not in self._stages:
@@ -115,7 +102,7 @@ class CudaServing:
             place = whole.new_zeros(1)
             stream = whole.new_zeros(self.plan.architecture.width)
             parts = ready.sheet.parts(whole)
-            self._stages = {key: _Stage(ready.sheet, whole, parts, place, stream)}
+            self._stages = {key: _Stage(whole, parts, place, stream)}
         return self._stages[key]
 
     def _capture(self, stage: _Stage, most: int) -> None:

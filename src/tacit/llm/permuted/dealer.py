@@ -219,6 +219,7 @@ class _Party:
 
 
 def _dealt(weights: Weights, user: PrfStream, name: str, share: Tensor) -> Tensor:
+    # W = UV of step 3 in algorithm 6.1, with the w that `prepare` took off: r of the product.
     out = weights.apply(name, share)
     return out + noise(user, name, *out.shape)
 

@@ -3,6 +3,10 @@
 A masked value is a value x = m + r modulo 2^64: the owner holds m, the dealer knows r, and so does
 the user where it made the masked value. The owner and the dealer draw the permutations, the user
 and the dealer the masks; every part of this file draws under the same labels.
+
+Algorithm 6.4 of document 000, with its two runs of algorithm 6.3. Step 4 of the first run is gone:
+the user's share r is itself drawn beforehand, so r takes the place of r0 and nothing is left to
+send.
 """
 
 from dataclasses import dataclass
@@ -146,9 +150,11 @@ class Exchange:
         """
         out: list[Tensor] = []
         if self.reveals:
+            # Step 2 of algorithm 6.3: π[r0] − r1, with r for r0 and what the user takes off for r1.
             shown = self._lined_up(shares).gather(1, _places(self.reveals, permutations))
             out += _cut(shown - self.reveal_mask(user, rows), self.shown)
         if self.answers:
+            # The same for the way back, step 4 of algorithm 6.4: the owner undoes π itself.
             masks = _row(self.masks(user, rows)).gather(1, _places(self.answers, permutations))
             out += _cut(self.answer_mask(user, rows) - masks, self.answered)
         return out

@@ -18,6 +18,8 @@ _FOLLOWING, _LONG = 7, 32
 _MARGIN = 2.0
 """How much further a value may go than was measured, at least, before it is refused."""
 _MOST, _FURTHEST = 26, 60
+"""Bits in front of the point: of what is measured (weights keep 14 then, activations 10), and of a
+bound, which is left aside where it does not fit a word."""
 _SCALED = 16
 """Fraction bits of queries and of attention weights, at most: more would not be seen."""
 
@@ -71,6 +73,8 @@ def fit_reach(reach: int, raw: int) -> Precision:
         reach: of the stream.
         raw: of products with it, not more.
     """
+    # Weights get three bits more than activations, as their rounding counts more; a product with
+    # the raw stream has weights twice: (w − 3) + 2·w = 64 − raw.
     weight = round((WORD_BITS - raw + 3) / 3)
     rest = WORD_BITS - reach - weight
     attention = min(_SCALED, -(-rest // 2))

@@ -1,10 +1,10 @@
 """Heads and keys: the cache, products of shares by group, the secret permutations of attention."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Protocol, final
+from typing import final
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from tacit import ring
 from tacit.errors import DataError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import visible
-from tacit.llm.permuted.messages import Item
 from tacit.llm.permuted.prf_stream import PrfStream
 
 _FEW = 8  # rows of one batch up to which torch's plain loops win
@@ -83,18 +82,6 @@ def _by_parts(left: Tensor, right: Tensor) -> Tensor:
 def heads_of(a: Architecture) -> Heads:
     """Return the heads of a model."""
     return Heads(a.kv_heads, a.heads // a.kv_heads, a.head_dim)
-
-
-class Talk(Protocol):
-    """Send words to the other computing party, and receive as many as are known to come."""
-
-    def send(self, items: Sequence[Item], *parts: Tensor) -> None:
-        """Send words laid end to end in one message."""
-        ...
-
-    def recv(self, items: Sequence[Item]) -> list[Tensor]:
-        """Receive one message and take it apart."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

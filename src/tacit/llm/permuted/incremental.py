@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.llm.permuted.geometry import Heads, Rowwise, Talk
-from tacit.llm.permuted.messages import Item, encode, wrap
+from tacit.llm.permuted.geometry import Heads, Rowwise
+from tacit.llm.permuted.messages import Channel, Item, encode, wrap
 from tacit.llm.permuted.precision import Words
 from tacit.llm.permuted.prf_stream import PrfStream
 
@@ -100,6 +100,8 @@ class Incremental:
         permutation = self.layout.shuffled(owner, self.label)
         s_q, s_a = self.owner_masks(owner)
         r_a = self.weights_mask(user)
+        # The user will compute (m_q + s_q)·r_k + r_q·(k + s_k): all of q·k but m_q·m_k, which the
+        # owner has, and two products of masks too much. So for weights and values, below.
         crossed = self.heads.scores(s_q, cached[0]) + self.heads.scores(query, masked_kv[0])
         alpha = self.layout.dense(user.words(f"{self.label}.score_shares", self.layout.count))
         delta = (alpha - (crossed >> self.words.drop)).view(-1)[permutation]
@@ -123,7 +125,7 @@ class Incremental:
 
     def serve(
         self,
-        talk: Talk,
+        talk: Channel,
         owner: PrfStream,
         dealt: list[Tensor],
         *,
@@ -137,6 +139,7 @@ class Incremental:
         permutation = self.layout.shuffled(owner, self.label)
         (s_q, s_a), (s_k, s_v) = self.owner_masks(owner), self.kv_masks(owner)
         keys, values = cached
+        # Step 5 of algorithm 6.2: Y − V, and X' − U' of the rows that the user has not got yet.
         talk.send(first, query + s_q, keys[masked_kv:] + s_k, values[masked_kv:] + s_v)
         own = self.heads.scores(query, keys).bitwise_right_shift_(self.words.drop)
         (half,) = talk.recv(sent)
@@ -151,7 +154,7 @@ class Incremental:
 
     def ask(
         self,
-        talk: Talk,
+        talk: Channel,
         user: PrfStream,
         *,
         query: Tensor,

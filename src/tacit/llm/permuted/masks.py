@@ -187,6 +187,7 @@ class Ranges:
 
 
 def _check_word(most: int, seen: _Seen) -> None:
+    # A quarter of the range, L: what is up to 7·L large and wraps, by 8·L, is above L still.
     if most >= 1 << (8 * seen.nbytes - 3):
         raise RangeError(
             f"a value in {seen.value} comes near 2^{8 * seen.nbytes - 1 - seen.frac_bits}, "

@@ -180,8 +180,6 @@ class Channel:
         """Send bytes in one message."""
         self._put(octets)
 
-    send_octets = send_bytes
-
     def recv(self, items: Sequence[Item]) -> list[Tensor]:
         """Receive one message of words and take it apart."""
         shape = (sum_bytes(items),)

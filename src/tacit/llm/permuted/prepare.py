@@ -8,7 +8,7 @@ from torch import Tensor
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
-from tacit.llm.permuted.cuda_masks import CudaMasks, lay_out_masks
+from tacit.llm.permuted.cuda_sheets import Laid, lay_out_masks
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import (
@@ -48,7 +48,7 @@ class Prepared:
     batch: Batch
     prf: PrfStream
     queries: list[Tensor]
-    cuda: CudaMasks | None = None
+    cuda: Laid | None = None
 
 
 class Preparing:
@@ -157,5 +157,7 @@ class Masking:
 
 
 def _corrected(weights: Weights, prf: PrfStream, name: str, share: Tensor) -> Tensor:
+    # Step 6 of algorithm 6.1 with V = r, before there is a text; w hides r from the owner, which
+    # knows W − U. It adds this to W·m: what it lacks of W·(m + r) is U·r + w, r of the product.
     out = weights.apply(name, share)
     return out - noise(prf, name, *out.shape)

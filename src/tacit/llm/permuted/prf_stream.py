@@ -1,10 +1,10 @@
 """A prf: the randomness that two parties share for one batch, drawn by name.
 
 Oblivious transfer is prepared with it, which tells the user what token a chosen place stands for,
-one of V. The owner knows the permutation in which scores were shown, the user the place it chose.
-Beforehand the dealer has given the user one random place c and the pad there, and the owner all
-pads (Beaver 1995). Online the user sends e = place − c, and the owner its whole permutation, padded
-and shifted by e.
+one of V, in place of steps 3 to 6 of PermLLM's algorithm 6.5 (under BFV). The owner knows the
+permutation in which scores were shown, the user the place it chose. Beforehand the dealer has given
+the user one random place c and the pad there, and the owner all pads (Beaver 1995). Online the user
+sends e = place − c, and the owner its whole permutation, padded and shifted by e.
 """
 
 from typing import final
@@ -16,6 +16,7 @@ from tacit.ring import Prg
 
 _WIDE = 1 << 15
 _PAD_BITS = 31
+"""A token fits them, and an int32 has them without its sign."""
 
 
 @final

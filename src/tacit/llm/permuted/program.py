@@ -4,6 +4,12 @@ A masked value is a value x = m + r: the owner walks with m, the dealer with r, 
 it knows of r. What a party does not hold of a masked value is a tensor without words (`unknown`),
 so that all of them walk the same lines. Masked values lie end to end in their last axis. `Listing`
 walks without a value, and finds what a pass sends and needs.
+
+The steps are those of PermLLM (document 000, section 6.3): `linear` is algorithm 6.1, a product
+with a constant of the owner's; `look` is algorithms 6.3 and 6.4, a function in a secret order;
+`attend` is algorithm 6.2, a product with a factor that grows, twice, with 6.4 between; `show` is
+steps 1 and 2 of algorithm 6.5. There the user's share depends on what it is sent; here it is drawn
+before the text is known. So nothing of 6.1 is left to send, and 6.4 takes two messages, not three.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -118,12 +124,13 @@ def run_layer(party: Interpreter, plan: Blueprint, layer: int, x: Tensor) -> Ten
         h = party.look(project, [x], norm)
         qkv = cut(party.linear(to_qkv, h[0]), plan.qkv_widths)
     else:
+        # W·(x / σ) = (W·x) / σ: the product need not wait for the norm, so one look does for both.
         raw = cut(party.linear(to_qkv, x), plan.qkv_widths)
         query, key, value, *h = party.look(project, [x, *raw], heads)
         qkv = [query, key, value]
-    mixed = party.attend(layer, qkv)
+    mixed = party.attend(layer, qkv)  # 2 messages, or 6 where only new rows travel
     x = _added(party, plan, layer, "o", mixed, h[0] if a.skips_from_norm else x)
-    if plan.is_merged:
+    if plan.is_merged:  # the same once more: the user divides both branches by σ itself
         branches = cut(party.linear(to_up, x), plan.branch_widths)
         active, skip = party.look(plan.merge(layer), [x, *branches], Merge(a))
     else:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit import ring
-from tacit.llm.permuted.geometry import Grouped, Heads, Talk, grouped, inner, multiply
-from tacit.llm.permuted.messages import Item, encode, wrap
+from tacit.llm.permuted.geometry import Grouped, Heads, grouped, inner, multiply
+from tacit.llm.permuted.messages import Channel, Item, encode, wrap
 from tacit.llm.permuted.precision import Words
 from tacit.llm.permuted.prf_stream import PrfStream
 
@@ -108,7 +108,7 @@ class Resent:
 
     def serve(
         self,
-        talk: Talk,
+        talk: Channel,
         owner: PrfStream,
         dealt: list[Tensor],
         *,
@@ -128,7 +128,7 @@ class Resent:
         mixed = permutation.undo(mixed - multiply(weights, s_v))
         return (mixed + rest).view(1, -1)
 
-    def ask(self, talk: Talk, user: PrfStream) -> Tensor:
+    def ask(self, talk: Channel, user: PrfStream) -> Tensor:
         """Compute as the user; returns the scores it saw."""
         shown, answered = self.messages
         r_q, r_k, r_v = self._fresh(user)

@@ -119,11 +119,9 @@ class Party:
         self._at = at
 
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
-        """Multiply, and add what user and dealer sent."""
-        out = (
-            self._weights.apply(product.name, x)
-            + self._at.material.sums[product.name][self._at.rows]
-        )
+        """Multiply, and add what user and dealer sent: step 5 of algorithm 6.1."""
+        sums = self._at.material.sums[product.name][self._at.rows]
+        out = self._weights.apply(product.name, x) + sums
         if product.skip is None or skip is None:
             return out
         if product.skip.name:

@@ -1,7 +1,8 @@
 """A model's weights as ring matrices: folded at the owner, masked once for the user.
 
-Norm weights and biases fold into the matrix behind them, so that no parameter is public. What a
-user gets is W − U, with U drawn from a key that the owner gives to the dealer alone.
+Norm weights and biases fold into the matrix behind them, so that no parameter is public (section
+6.3.5.1 of document 000 publishes the weights of norms and positions). What a user gets is W − U,
+step 2 of algorithm 6.1; U is not sent but drawn, from a key that the owner gives to the dealer.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,13 +1,25 @@
 """Polynomials and piecewise polynomials with public coefficients, and what is made of them."""
 
 from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from math import erf, exp, pi, sqrt
 from typing import TypeVar
+
+import numpy as np
 
 from tacit.errors import InputError
 from tacit.mpc.functions.pieces import pieces_of
 from tacit.mpc.primitives import Primitives
 
 V = TypeVar("V")
+
+Curves = tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]
+"""Breakpoints, and the coefficients of the pieces between them."""
+REACH = 4.0
+"""Beyond, the slope of a GELU is within 6e-4 of 0 or 1."""
+ERROR = 7e-4
+"""How far a parabola may be off, about as much as the GELU of `sealed` itself."""
 
 
 def polynomial(ops: Primitives[V], x: V, coefficients: Sequence[float]) -> V:
@@ -85,3 +97,33 @@ def is_zero(ops: Primitives[V], x: V) -> V:
 def equal(ops: Primitives[V], x: V, y: V) -> V:
     """Give 1 where two values are the same word and 0 elsewhere. Range: all. Error: none."""
     return is_zero(ops, ops.sub(x, y))
+
+
+@cache
+def gelu_slope() -> Curves:
+    """Return breakpoints and parabolas of the derivative Φ(x) + x·φ(x) of a GELU."""
+    edges = [-REACH]
+    while edges[-1] < REACH:
+        width = REACH - edges[-1]
+        while _off(edges[-1], edges[-1] + width) > ERROR:
+            width *= 0.97
+        edges.append(edges[-1] + width)
+    inner = [tuple(_parabola(low, high).tolist()) for low, high in pairwise(edges)]
+    return tuple(edges), ((0.0,), *inner, (1.0,))
+
+
+def _parabola(low: float, high: float) -> np.ndarray:
+    """Fit the slope at Chebyshev points."""
+    at = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * np.array([1, 3, 5]) / 6)
+    return np.polynomial.polynomial.polyfit(at, _slope(at), 2)
+
+
+def _off(low: float, high: float) -> float:
+    at = np.linspace(low, high, 33)
+    found = np.polynomial.polynomial.polyval(at, _parabola(low, high))
+    return float(np.abs(found - _slope(at)).max())
+
+
+def _slope(x: np.ndarray) -> np.ndarray:
+    values = [(1 + erf(a / sqrt(2))) / 2 + a * exp(-a * a / 2) / sqrt(2 * pi) for a in x.tolist()]
+    return np.array(values)

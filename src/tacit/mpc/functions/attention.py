@@ -11,13 +11,9 @@ from tacit.errors import InputError
 from tacit.mpc import shapes
 from tacit.mpc.arithmetic.public import Public, Told
 from tacit.mpc.functions.norms import Watch
-from tacit.mpc.functions.softmax import (
-    LARGEST_SHARE,
-    hide,
-    maximum,
-    reciprocal,
-    softmax,
-)
+from tacit.mpc.functions.ordering import maximum
+from tacit.mpc.functions.roots import reciprocal
+from tacit.mpc.functions.softmax import LARGEST_SHARE, hide, softmax
 from tacit.mpc.primitives import MANY
 from tacit.mpc.rescaling import RescalingVerbs
 from tacit.mpc.share import HEADROOM_BITS

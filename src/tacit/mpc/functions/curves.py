@@ -49,10 +49,6 @@ class Outline:
     degree: int = 2
 
 
-def _even(low: float, high: float, count: int) -> tuple[float, ...]:
-    return tuple(float(edge) for edge in np.linspace(low, high, count + 1))
-
-
 def _sigmoid(x: float) -> float:
     return exp(min(x, 0.0)) / (1 + exp(-abs(x)))  # no overflow, however far a grid reaches
 
@@ -337,7 +333,7 @@ def smooth(name: str, frac_bits: int) -> Curve:
     """Cut a function of a normalised argument into pieces; it is constant outside its interval."""
     function, low, high, count = NORMALISED[name]
     value_bits = min(3 * frac_bits, HEADROOM_BITS - 4)
-    edges = _even(low, high, count)
+    edges = tuple(float(edge) for edge in np.linspace(low, high, count + 1))
     pieces = [_polynomial((function(low),), frac_bits, value_bits)]
     pieces += [
         interpolate(function, left, right, frac_bits, value_bits) for left, right in pairwise(edges)

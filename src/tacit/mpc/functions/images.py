@@ -3,7 +3,8 @@
 from typing import TypeVar
 
 from tacit.errors import InputError
-from tacit.mpc.functions import softmax as functions
+from tacit.mpc.functions.norms import layer_norm
+from tacit.mpc.functions.ordering import maximum
 from tacit.mpc.primitives import Pair, Primitives
 
 V = TypeVar("V")
@@ -16,7 +17,7 @@ def max_pool2d(ops: Primitives[V], x: V, *, size: Pair, stride: Pair, padding: P
     """
     normalised = ops.normalise_scale(x)
     windows = ops.windows(normalised, size=size, stride=stride, padding=padding, edge_is_least=True)
-    return functions.maximum(ops, windows, dim=2)
+    return maximum(ops, windows, dim=2)
 
 
 def avg_pool2d(ops: Primitives[V], x: V, *, size: Pair, stride: Pair, padding: Pair) -> V:
@@ -50,4 +51,4 @@ def group_norm(ops: Primitives[V], x: V, *, groups: int, eps: float) -> V:
     if len(shape) < 2 or groups < 1 or shape[1] % groups:
         raise InputError(f"cannot cut the channels of {shape} into {groups} equal groups")
     rows = ops.reshape(x, (shape[0], groups, -1))
-    return ops.reshape(functions.layer_norm(ops, rows, eps=eps), shape)
+    return ops.reshape(layer_norm(ops, rows, eps=eps), shape)

@@ -3,8 +3,8 @@
 from typing import TypeVar
 
 from tacit.errors import InputError
-from tacit.mpc.functions import softmax as functions
 from tacit.mpc.functions.ordering import one_hot
+from tacit.mpc.functions.softmax import log_softmax
 from tacit.mpc.primitives import Primitives
 
 V = TypeVar("V")
@@ -18,7 +18,7 @@ def cross_entropy(ops: Primitives[V], logits: V, labels: V) -> V:
     """
     _check_same(ops, logits, labels)
     shape = ops.shape(logits)
-    rows = ops.reshape(ops.mul(labels, functions.log_softmax(ops, logits, dim=-1)), (-1,))
+    rows = ops.reshape(ops.mul(labels, log_softmax(ops, logits, dim=-1)), (-1,))
     return ops.scale(ops.total(rows, dim=0), -shape[-1] / ops.shape(rows)[0])
 
 

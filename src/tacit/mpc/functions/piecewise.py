@@ -9,8 +9,7 @@ from typing import Any
 from tacit.mpc.arithmetic.local import numeric
 from tacit.mpc.functions.curve import Curve
 from tacit.mpc.functions.curves import curve_of, decay_curve, powers_of_two, smooth
-from tacit.mpc.functions.curves_of_pieces import curve_of_pieces
-from tacit.mpc.functions.pieces import Pieces
+from tacit.mpc.functions.pieces import Pieces, curve_of_pieces
 from tacit.mpc.functions.poles import DECLINES, decline_curve
 from tacit.mpc.share import AnySpec, Spec
 

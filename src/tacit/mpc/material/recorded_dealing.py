@@ -176,9 +176,7 @@ class RecordedDealing:
                 prg = prg.fork(label)
             return prg
 
-        if self._set is not None and self._set != self._cache.number:
-            self._cache.part(self._set)
-        self._set = self._cache.number
+        self._set = self._cache.leave(self._set)
         with self._tape.running(), session.progress.stage("deal", len(self._numbers)) as advance:
             self._draws.load(generator)
             self._maker.places.copy_(self._cache.places(len(self._maker.places)))

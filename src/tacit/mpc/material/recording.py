@@ -106,9 +106,7 @@ class Recording(Generic[R]):
 
     def load(self, material: Vectors, given: Vectors) -> None:
         """Bring in what the next run has of its own: material, inputs and what is told."""
-        if self._set is not None and self._set != self.cache.number:
-            self.cache.part(self._set)
-        self._set = self.cache.number
+        self._set = self.cache.leave(self._set)
         with self._tape.running():
             if self._material is None or self._given is None:
                 self._material = FixedPlaces(material, self.device)

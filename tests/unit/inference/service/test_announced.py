@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tacit.errors import DisagreementError
-from tacit.inference.service import columns, once
+from tacit.inference.service import once
 
 
 @pytest.mark.parametrize(("count", "width"), [(4, 3), (0, 3), (5, -1)])
@@ -15,7 +15,7 @@ def test_an_owner_that_announces_other_rows_than_the_first_is_named(
     said = {"ann": (5, 3), "bob": (count, width)}
     session = SimpleNamespace(me="deb", learn=lambda owner, fact: said[owner])
     with pytest.raises(DisagreementError, match=f"'bob' failed: announced {width} columns"):
-        columns._announce(session, make_service_task(), ("ann", "bob"), None)
+        once._announce(session, make_service_task(), ("ann", "bob"), None)
 
 
 def test_a_client_that_announces_rows_of_another_width_is_named(make_service_task, monkeypatch):

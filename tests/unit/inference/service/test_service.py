@@ -19,8 +19,7 @@ from tacit.inference.service import (
     plan_service,
 )
 from tacit.inference.service.attend import foreseen
-from tacit.inference.service.order import Order
-from tacit.inference.service.queue import RequestQueue, Ticket
+from tacit.inference.service.queue import Order, RequestQueue, Ticket
 from tacit.mpc.arithmetic.opening import OpenMasked
 from tacit.party import run_threads
 from tacit.transport import Frame, frame_bytes

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.errors import CheatingError, InputError
-from tacit.mpc.arithmetic.rescaled import Rescaling
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, encode_input, reveal
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import OpeningMask, Parts
@@ -25,10 +24,9 @@ from tacit.mpc.protocols.checked.check import Check
 from tacit.mpc.protocols.checked.product import Enter, OpenTagged, tagged_mask
 from tacit.mpc.protocols.checked.proofs import Proofs, proofs_of
 from tacit.mpc.protocols.checked.shares import TaggedOpening, TaggedShare, tagged
-from tacit.mpc.share import AnyShare, AnySpec, Mask, OpeningSpec, Party, Share, Spec
+from tacit.mpc.share import AnyShare, AnySpec, Mask, OpeningSpec, Share, Spec
 from tacit.party import Session
 from tacit.party.cost import Message, Round, exchange
-from tacit.result import Phase
 from tacit.ring import Prg
 
 _DIGEST_BYTES = 32
@@ -73,16 +71,10 @@ class Authenticated:
             return value
         return ops.once(value, "share", lambda: _entered(ops, ops.opening_of(value)))
 
-    def opening(
-        self,
-        owners: tuple[Party | None, ...],
-        phase: Phase,
-        rescalings: tuple[Rescaling | None, ...],
-        *,
-        is_posted: bool,
-    ) -> OpenTagged:
-        """Open under masks with tags."""
-        return OpenTagged(owners, phase, rescalings, is_posted)
+    @property
+    def opening(self) -> type[OpenTagged]:
+        """Return that with tags."""
+        return OpenTagged
 
     def open(self, ops: Any, step: Open, value: Any) -> Tensor | None:
         """Check what was sent, reveal, check that before anyone uses it, and tell others."""

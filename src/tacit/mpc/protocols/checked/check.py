@@ -70,6 +70,8 @@ class Check:
         """
         _, (tags,) = _MASK.read(material[0], is_first=channel.is_first)
         mask, proofs, other = tags.wide(), proofs_of(channel), channel.other
+        # Fresh, and known to nobody before: all messages that the sums are to test were fixed when
+        # the other party sees it, as this step comes when the last of them has come.
         seed = Prg.from_os().bytes(KEY_BYTES)
         channel.send(other, torch.frombuffer(bytearray(seed), dtype=torch.uint8))
         came = channel.recv(other, (KEY_BYTES,), dtype=torch.uint8)

@@ -18,9 +18,9 @@ from tacit.mpc.protocols.checked.tags import Keys, add_public
 
 SIDE = 42
 """How many rows and columns of bits: of a matrix that is not 0, all are blind with chance 2^-42."""
-_LEAST_SIDE = 64
-_LEAST_THIN = 10
-_LEAST_WORK = 1 << 18
+_LEAST_SIDE = 64  # 42 sums of fewer rows than this save nothing
+_LEAST_THIN = 10  # of so few rows the product takes less than projecting the other matrix
+_LEAST_WORK = 1 << 18  # of smaller products the calls take longer than the arithmetic
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -181,7 +181,11 @@ def _tagged_triple(triple: WholeTriple) -> Tagged:
 
 
 def _pairs(x: MaskedOpening, y: MaskedOpening, *, is_first: bool) -> list[tuple[Tensor, Tensor]]:
-    """List the products that this party computes: e·(b + d) + a·d, d once, by P0."""
+    """List the products that this party computes: e·(b + d) + a·d, d once, by P0.
+
+    That is x·y = (e + a)·(d + b) less a·b, which the dealer shares (Beaver 1991). Where one party
+    knows all of a or b, the other has nothing of it, and its products with it are left out.
+    """
     a, b, e, d = x.mask_share, y.mask_share, x.opened, y.opened
     if b is None and is_first:
         return [(e if a is None else e + a, d)]

@@ -22,8 +22,11 @@ from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, Keys
 from tacit.ring import Prg
 
 SUMS = 42
+"""Over random halves: each misses a wrong word with chance 1/2, so that all do with 2^-42."""
 DIGEST_WORDS = 4
 ANSWER_WORDS = SUMS + 2 * DIGEST_WORDS
+# Longer messages are matrices of rows of 64 words or more, 1024 rows at most. Of these 42 random
+# sums are as good as the rows, again but for 2^-42, and tags of so few are cheap to add up.
 _MANY, _WIDTH, _HEIGHT = 1 << 12, 64, 1 << 10
 
 
@@ -113,6 +116,9 @@ class Proofs:
         sent = [one.mine(prg) for one, prg in zip(mine, _generators(seed), strict=False)]
         numbers = torch.cat(sent, -1) if sent else mask.new_zeros((wide.LIMBS, 2, 0))
         sums, tag = _sums(seed, numbers).unbind(1)
+        # The sum modulo 2^64 is one of words that were sent, and known. The 44 bits above count
+        # carries of shares that were not, so a dealt word hides them; they come before the hash,
+        # as whoever checks needs the whole sum to multiply it by Δ.
         high = wide.high_words(sums) + wide.low_words(mask[:, MINE])
         digest = self._digest(high, wide.carry(tag + _lifted(mask[:, TAG])), self._sent)
         return torch.cat((high.cpu(), digest, _words(self._common.digest())))

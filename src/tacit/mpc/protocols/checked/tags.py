@@ -19,6 +19,8 @@ from tacit.mpc.protocols.checked import wide
 from tacit.ring import Prg
 
 KEY_BITS = 44
+"""Of Δ for words. To pass off u + 2^v·odd, v ≤ 63, for u takes the tag t + Δ·2^v·odd modulo 2^108,
+and as 108 - 63 > 44 that is another one for each Δ: a guess is right with chance 2^-44."""
 MINE, TAG, KEY = range(3)
 """The components of wide numbers: my share, the tag of it, and the key to the other's share."""
 
@@ -37,6 +39,8 @@ class Keys:
 
 def draw_keys(prg: Prg, *, is_first: bool) -> Keys:
     """Draw a party's secrets from a generator that it shares with the dealer."""
+    # One Δ for a session, as shares with tags are kept from run to run. Whoever guesses wrong ends
+    # the session (`CheatingError`): it has one guess.
     first, second = prg.fork("keys").words((2,)).tolist()
     return Keys(first & ((1 << KEY_BITS) - 1), second, is_first)
 
@@ -88,6 +92,8 @@ class Tagged:
         drawn = iter(first[len(first) - len(self._shapes()) :])
         theirs = second + inner
         found: list[Tensor] = []
+        # A party is checked with the other's Δ. P0 has drawn the tags of its own words and the keys
+        # to P1's, so that P1 is sent what fits: k = t - Δ1·w0, and t = k + Δ0·w1.
         for item in self.items:
             if item.first is not None:
                 found.append(_key(item, first[item.first], next(drawn), keys[1]))

@@ -115,6 +115,7 @@ class Comparison:
             bits: my share of the unary codes and of the top bit of r.
             tree: the material of each level.
         """
+        # x - t = (c - t) - r: its sign is that of c - t, of r, and the borrow from below, added up.
         planes = self._planes(c, thresholds)
         low = self.bits - 1
         g, p = compare_blocks(planes[:, :low], bits[:-1], self.blocks, is_first=channel.is_first)
@@ -122,7 +123,7 @@ class Comparison:
             g = group_blocks(g, group.fan_in, count, filler=0)
             p = group_blocks(p, group.fan_in, count, filler=-1 if channel.is_first else 0)
             g, p = merge_blocks(channel, group, g, p, material, self.elements)
-        negative = g[0] ^ bits[-1]
+        negative = g[0] ^ bits[-1]  # the public top bit of c - t is added by P0 alone
         return ~(negative ^ planes[:, low]) if channel.is_first else negative
 
     def _planes(self, c: Tensor, thresholds: Tensor) -> Tensor:

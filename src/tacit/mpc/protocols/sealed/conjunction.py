@@ -2,8 +2,8 @@
 
 A Beaver triple multiplies two bits. With masks for every factor and shares of the products of the
 masks, a product of q bits takes one opening too: Π (d_i ⊕ a_i) is a sum over subsets of public
-d's times a shared product of a's. Four factors at a time make the tree over the blocks of a
-comparison two levels deep instead of four.
+d's times a shared product of a's (as in Ohata and Nuida 2020). Four factors at a time make the
+tree over the blocks of a comparison two levels deep instead of four.
 """
 
 from collections.abc import Sequence
@@ -137,6 +137,8 @@ def joined_blocks(
     shared[()] = ones
     # From the lowest block up: what is left is a function of the p above, by subsets of these.
     rest: _Shared = {}
+    # G = Σ_i g_i·Π_{j>i} p_j: a group decides by its highest block that does not pass the decision
+    # on. Folding a public d in halves the shared products that are left, so each is read once.
     for i in range(top):
         above = _subsets(range(i + 1, group.fan_in))
         if rest:

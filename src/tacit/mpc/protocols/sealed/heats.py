@@ -5,7 +5,7 @@ from math import prod
 
 from tacit.mpc.contract import Roles
 from tacit.mpc.functions.curves import curve_of
-from tacit.mpc.functions.tournament import Heat
+from tacit.mpc.functions.ordering import Heat
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.protocols.sealed.largest import Largest
 from tacit.mpc.protocols.sealed.piecewise import Piecewise

@@ -35,7 +35,8 @@ class SelectMask:
     """Everything a piecewise polynomial needs that depends on the mask r of its comparison.
 
     r comes from the `CompareMask` in ``compare``; besides it there are, for every breakpoint, a
-    uniform bit ρ in XOR shares, and additive shares of r^i and of ρ·r^i. Where r has two readings,
+    uniform bit ρ in XOR shares, and additive shares of r^i and of ρ·r^i (for i = 0 that is a daBit,
+    Rotaru and Wood 2019). Where r has two readings,
     as of a number that is ``rescaled``, these are powers of the reading with a sign, and in lanes
     of as few bytes as hold it there is by how much those of the other are more.
     """

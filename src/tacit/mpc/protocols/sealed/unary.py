@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 BLOCK_BITS = 4
+"""Of 15 bits from the dealer for a block; 63 bits are 16 blocks, which two levels of four join."""
 WIDEST_BITS = 8
+"""Of 255 bits: four such blocks compare 32 bits in one level; a bit more costs twice that."""
 FEW = 4096
 """So few comparisons get blocks as wide as it takes for a tree of one level."""
 

@@ -83,7 +83,8 @@ def need_rounds(need: Need, roles: Roles) -> tuple[Round, ...]:
     if isinstance(need, BorrowMask):
         size = lane_bytes(need.bits)
         return correlation_rounds(roles.first, roles.second, need.elements, 1, size)
-    if isinstance(need, OpeningTriple) and need.readings == 1 and not _grows(need):
+    grows = isinstance(need, OpeningTriple) and (need.left.behind or need.right.behind)
+    if isinstance(need, OpeningTriple) and need.readings == 1 and not grows:
         return _triple_rounds(need, roles)
     raise InputError(
         f"there is no way to make {type(need).__name__} without a dealer; use protocol 'sealed' "
@@ -112,10 +113,6 @@ def _borrow(need: BorrowMask, pair: Pair, mine: Parts) -> Parts:
         shares = pair.correlate_as_receiver(bits, 1, size)
     lane = {1: torch.int8, 2: torch.int16, 4: torch.int32}.get(size, torch.int64)
     return mine[0], write_lanes(tensor(shares).view(-1).to(lane), need.bits)
-
-
-def _grows(need: OpeningTriple) -> bool:
-    return bool(need.left.behind or need.right.behind)
 
 
 def _cross(need: OpeningTriple) -> tuple[bool, bool]:
