@@ -13,7 +13,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *("tacit.cli.main", "tacit.cli.launch.member", "sklearn.linear_model"),
-        *("tacit.cli.jobs.forecast", "tacit.cli.jobs.train", "tacit.cli.jobs.split"),
+        *("tacit.jobs.forecast", "tacit.jobs.train", "tacit.jobs.split"),
     ]
 )
 

@@ -8,8 +8,8 @@ from unittest import mock
 import torch
 
 from split_parties import fixed_keys
-from tacit.cli.jobs import split
-from tacit.cli.jobs.kind import Place
+from tacit.jobs import split
+from tacit.jobs.kind import Place
 from tacit.party import Meeting, Usage, run_threads
 from tacit.party.progress import Progress
 from tacit.transport import Patience

@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 PROGRAM = """
     from rich.console import Console
 
-    from tacit.cli.jobs.federated import run
-    from tacit.cli.jobs.federated_job import FederatedJob
-    from tacit.cli.toml import read_record
+    from tacit.jobs.federated import run
+    from tacit.jobs.federated_job import FederatedJob
+    from tacit.jobs.toml import read_record
 
     aggregator, kind, epsilon = "AGGREGATOR", "KIND", EPSILON
     privacy = {"kind": kind, "clip": 1.0} | ({"target_epsilon": epsilon} if epsilon else {})

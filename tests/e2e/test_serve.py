@@ -14,12 +14,12 @@ from tacit import report, ring
 from tacit.cli.commands.ask import ask
 from tacit.cli.commands.group import Edge
 from tacit.cli.commands.serve import ask as ask_command
-from tacit.cli.jobs.kinds import kind_of, load_job
-from tacit.cli.jobs.serve import load_service, serve_as, serve_here
-from tacit.cli.jobs.serve_job import ServeJob
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.inference.service import plan_service
+from tacit.jobs.kinds import kind_of, load_job
+from tacit.jobs.serve import load_service, serve_as, serve_here
+from tacit.jobs.serve_job import ServeJob
 from tacit.mpc import sum_forecasts
 from tacit.nn import TorchOps
 

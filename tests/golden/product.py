@@ -2,18 +2,18 @@
 
 from tacit.cli.commands.ask import ask
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.config import LOCAL
-from tacit.cli.jobs.digest import shared_content
-from tacit.cli.jobs.kind import Place
-from tacit.cli.jobs.kinds import KINDS, kind_of, load_job, read_job
-from tacit.cli.jobs.outlook import Asked
-from tacit.cli.jobs.serve import serve_here
 from tacit.cli.screen import OnConsole
-from tacit.cli.toml import ListedError, describe_type, read_toml, strip_type
-from tacit.cli.toml_text import write_toml
 from tacit.dp import Accountant, event_to_record
 from tacit.errors import InputError, TacitError
 from tacit.federated import AGGREGATORS
+from tacit.jobs.config import LOCAL
+from tacit.jobs.digest import shared_content
+from tacit.jobs.kind import Place
+from tacit.jobs.kinds import KINDS, kind_of, load_job, read_job
+from tacit.jobs.outlook import Asked
+from tacit.jobs.serve import serve_here
+from tacit.jobs.toml import ListedError, describe_type, read_toml, strip_type
+from tacit.jobs.toml_text import write_toml
 from tacit.party import Meeting, Progress, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Cost, Forecast, Leak, Metric, Result
 from tacit.transport import Meter, Patience, memory_pair

@@ -13,9 +13,9 @@ import pytest
 from observer import Observer
 from short_keys import short_key
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.kind import Place
-from tacit.cli.jobs.kinds import kind_of, load_job
-from tacit.cli.jobs.outlook import Asked
+from tacit.jobs.kind import Place
+from tacit.jobs.kinds import kind_of, load_job
+from tacit.jobs.outlook import Asked
 from tacit.learners.cipher import regression
 from tacit.party import Meeting, Usage, merge_results, run_threads
 from tacit.transport import Patience

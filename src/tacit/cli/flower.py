@@ -10,14 +10,14 @@ from pathlib import Path
 from flwr.app import Context
 
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.federated import files_of
-from tacit.cli.jobs.federated_data import task_of
-from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.launch.member import write_files
-from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
 from tacit.federated import Outcome, Shards, Task
 from tacit.federated.apps import Node, deploy_client, deploy_server
+from tacit.jobs.federated import files_of
+from tacit.jobs.federated_data import task_of
+from tacit.jobs.federated_job import FederatedJob
+from tacit.jobs.toml import read_record, read_toml
 
 __all__ = ["client_app", "server_app"]
 

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit import report
-from tacit.cli.jobs.kind import Network
-from tacit.cli.jobs.outlook import NO_GUARANTEE, Outlook, timed
 from tacit.cli.screen import printable
+from tacit.jobs.kind import Network
+from tacit.jobs.outlook import NO_GUARANTEE, Outlook, timed
 from tacit.report.words import state_privacy
 from tacit.result import Claim, Forecast, Leak
 

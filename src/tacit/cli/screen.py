@@ -14,44 +14,12 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from tacit.cli.journal import record
+from tacit.report.words import STAGES
 from tacit.result import TOLD
 
 T = TypeVar("T")
 
 _TELL_S = 1.0
-
-STAGES = {
-    "start": "starting",
-    "load": "reading its input",
-    "connect": "connecting",
-    "agree": "comparing the job",
-    "plan": "planning",
-    "attest": "attesting",
-    "keys": "making keys",
-    "prepare": "preparing",
-    "encrypt": "encrypting",
-    "evaluate": "computing on ciphertexts",
-    "wait": "waiting for answers",
-    "compute": "computing",
-    "attend": "serving",
-    "deal": "dealing",
-    "match ids": "matching ids",
-    "train": "training",
-    "standardise": "bringing columns to one scale",
-    "fit": "learning",
-    "score": "measuring",
-    "auc": "comparing pairs of rows",
-    "confusion": "counting answers",
-    "calibration": "counting chances",
-    "answers": "answering",
-    "coefficients": "opening what was learned",
-    "trees": "opening trees",
-    "serve": "asking and answering",
-    "finish": "waiting for the others",
-    "done": "done",
-    "failed": "failed",
-}
-"""The stages of a party, in words."""
 
 
 class Board(Protocol):

@@ -26,6 +26,39 @@ from tacit.result import Claim, Forecast, Leak, LeakKind, Result
 
 Mood = Literal["good", "warn", "bad", "quiet"]
 
+STAGES = {
+    "start": "starting",
+    "load": "reading its input",
+    "connect": "connecting",
+    "agree": "comparing the job",
+    "plan": "planning",
+    "attest": "attesting",
+    "keys": "making keys",
+    "prepare": "preparing",
+    "encrypt": "encrypting",
+    "evaluate": "computing on ciphertexts",
+    "wait": "waiting for answers",
+    "compute": "computing",
+    "attend": "serving",
+    "deal": "dealing",
+    "match ids": "matching ids",
+    "train": "training",
+    "standardise": "bringing columns to one scale",
+    "fit": "learning",
+    "score": "measuring",
+    "auc": "comparing pairs of rows",
+    "confusion": "counting answers",
+    "calibration": "counting chances",
+    "answers": "answering",
+    "coefficients": "opening what was learned",
+    "trees": "opening trees",
+    "serve": "asking and answering",
+    "finish": "waiting for the others",
+    "done": "done",
+    "failed": "failed",
+}
+"""The stages of a party, in words."""
+
 WEAK_EPSILON = 10.0
 """Above this an ε is shown as a warning: e^10 is 22,000, which bounds next to nothing."""
 

@@ -15,19 +15,19 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tacit import report
-from tacit.cli import folder
 from tacit.cli.commands.audit import audit
 from tacit.cli.commands.group import Edge
-from tacit.cli.jobs.audit import Effort, audit_job, check_inputs, run
-from tacit.cli.jobs.audit_job import AuditJob
-from tacit.cli.jobs.audit_target import load_sides, make_target, trainer_of
-from tacit.cli.jobs.federated_job import FederatedJob
-from tacit.cli.jobs.infer_job import InferJob
-from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.jobs.train_job import TrainJob
 from tacit.cli.screen import OnConsole
-from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ClaimError, ConfigError, DataError
+from tacit.jobs import folder
+from tacit.jobs.audit import Effort, audit_job, check_inputs, run
+from tacit.jobs.audit_job import AuditJob
+from tacit.jobs.audit_target import load_sides, make_target, trainer_of
+from tacit.jobs.federated_job import FederatedJob
+from tacit.jobs.infer_job import InferJob
+from tacit.jobs.split_job import SplitJob
+from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.train_job import TrainJob
 from tacit.nn import OwnModel, parse_layers, to_safetensors
 from tacit.ring import KEY_BYTES, Prg
 

@@ -8,12 +8,12 @@ from rich.console import Console
 from llm_models import write_model
 from tacit import report
 from tacit.cli.commands.group import Edge
-from tacit.cli.jobs.audit import Effort, audit_job, check_llm_inputs, run
-from tacit.cli.jobs.audit_llm_job import AuditLlmJob
 from tacit.cli.main import run_command
 from tacit.cli.screen import OnConsole
-from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
+from tacit.jobs.audit import Effort, audit_job, check_llm_inputs, run
+from tacit.jobs.audit_llm_job import AuditLlmJob
+from tacit.jobs.toml import read_record
 
 SILENT = OnConsole(Console(quiet=True))
 TEXTS = ["hello world again", "abcdefghijklmnop", "", "hello world again", "a short"]

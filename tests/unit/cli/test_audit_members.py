@@ -8,12 +8,12 @@ from safetensors.torch import save_file
 
 from tacit.audit.target import fresh
 from tacit.audit.targets import Build
-from tacit.cli.jobs.audit import audit_job, check_inputs
-from tacit.cli.jobs.audit_job import AuditJob
-from tacit.cli.jobs.audit_target import load_sides
 from tacit.cli.screen import OnConsole
-from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
+from tacit.jobs.audit import audit_job, check_inputs
+from tacit.jobs.audit_job import AuditJob
+from tacit.jobs.audit_target import load_sides
+from tacit.jobs.toml import read_record
 from tacit.report.headline import pick_headline_metric, state_headline
 
 SILENT = OnConsole(Console(quiet=True))

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tacit.cli.jobs.kinds import find_kind
-from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
+from tacit.jobs.kinds import find_kind
+from tacit.jobs.toml import read_record, read_toml
 from tacit.nn import OwnModel, build_network
 from tacit.nn.code import split_code
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tacit
-from tacit.cli.jobs.config import PartyEntry, parse_address, with_parties
-from tacit.cli.jobs.infer_job import InferJob as Job
-from tacit.cli.jobs.kinds import load_job, read_job
 from tacit.errors import ConfigError
+from tacit.jobs.config import PartyEntry, parse_address, with_parties
+from tacit.jobs.infer_job import InferJob as Job
+from tacit.jobs.kinds import load_job, read_job
 
 ROOT = Path(tacit.__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "jobs").glob("*.toml"))

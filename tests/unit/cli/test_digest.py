@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from tacit.cli.jobs.digest import job_digest, shared_content
-from tacit.cli.jobs.infer_job import InferJob as Job
-from tacit.cli.toml import read_record
+from tacit.jobs.digest import job_digest, shared_content
+from tacit.jobs.infer_job import InferJob as Job
+from tacit.jobs.toml import read_record
 
 KEY = "sha256:" + "ab" * 32
 OTHER_KEY = "sha256:" + "cd" * 32

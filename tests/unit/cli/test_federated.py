@@ -12,17 +12,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from rich.console import Console
 from safetensors.torch import load
 
-from tacit.cli.jobs.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
-from tacit.cli.jobs.federated_data import task_of
-from tacit.cli.jobs.federated_job import FederatedJob
-from tacit.cli.jobs.federated_secrets import make_secrets
 from tacit.cli.screen import OnConsole
-from tacit.cli.toml import read_record, read_toml
 from tacit.data import search_path
 from tacit.dp import detection_of, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError
 from tacit.federated import Seat, Update, find_aggregator, round_config
 from tacit.federated.front import train_federated
+from tacit.jobs.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
+from tacit.jobs.federated_data import task_of
+from tacit.jobs.federated_job import FederatedJob
+from tacit.jobs.federated_secrets import make_secrets
+from tacit.jobs.toml import read_record, read_toml
 from tacit.nn import load_weights, read_facts
 from tacit.ring import Prg
 

@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from tacit.cli.commands.examples import copy_example
-from tacit.cli.jobs.federated import LEDGER, check_inputs, run
-from tacit.cli.jobs.federated_data import load_shards
-from tacit.cli.jobs.federated_job import FederatedJob
 from tacit.cli.screen import OnConsole
-from tacit.cli.toml import read_record, read_toml
 from tacit.dp import epsilon, ledger_from_record, unroll
 from tacit.errors import ConfigError, DataError, InputError
+from tacit.jobs.federated import LEDGER, check_inputs, run
+from tacit.jobs.federated_data import load_shards
+from tacit.jobs.federated_job import FederatedJob
+from tacit.jobs.toml import read_record, read_toml
 
 HEAD = "age,ward,y"
 

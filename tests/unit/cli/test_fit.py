@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.cli.jobs import fit
-from tacit.cli.jobs.fit_data import load_rows
-from tacit.cli.jobs.forecast_fit import forecast_fit
-from tacit.cli.jobs.kind import Place
-from tacit.cli.jobs.kinds import find_kind, load_job
-from tacit.cli.jobs.outlook import Asked
-from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
+from tacit.jobs import fit
+from tacit.jobs.fit_data import load_rows
+from tacit.jobs.forecast_fit import forecast_fit
+from tacit.jobs.kind import Place
+from tacit.jobs.kinds import find_kind, load_job
+from tacit.jobs.outlook import Asked
+from tacit.jobs.toml import read_record
 from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"

@@ -9,10 +9,10 @@ import torch
 
 from harness import Wiretap
 from short_keys import short_key
-from tacit.cli.folder import discard
-from tacit.cli.jobs import fit, fit_cipher, fit_job, fit_matching, fit_resume
-from tacit.cli.jobs.kind import Place
 from tacit.errors import DisagreementError, InputError
+from tacit.jobs import fit, fit_cipher, fit_job, fit_matching, fit_resume
+from tacit.jobs.folder import discard
+from tacit.jobs.kind import Place
 from tacit.learners.cipher import regression
 from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
 from tacit.training import StateFolder

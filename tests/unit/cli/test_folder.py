@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tacit.cli import folder
 from tacit.cli.commands.ask import Reply, write_reply
-from tacit.cli.folder import check_target, find_aside, staged, state_of, write_text
 from tacit.errors import InputError
+from tacit.jobs import folder
+from tacit.jobs.folder import check_target, find_aside, staged, state_of, write_text
 
 RESULT = '{"schema": 1, "version": "0", "parties": []}'
 
@@ -133,7 +133,7 @@ def test_a_result_that_a_killed_process_had_put_aside_comes_back(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from tacit.cli.folder import staged
+from tacit.jobs.folder import staged
 with staged(Path(sys.argv[1])):
     os.kill(os.getpid(), 9)
 """

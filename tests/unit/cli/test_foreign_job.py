@@ -11,8 +11,8 @@ from rich.console import Console
 
 from tacit.cli.commands.group import Edge
 from tacit.cli.main import run_command
-from tacit.cli.toml import read_toml
-from tacit.cli.toml_text import write_toml
+from tacit.jobs.toml import read_toml
+from tacit.jobs.toml_text import write_toml
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 CODE = """

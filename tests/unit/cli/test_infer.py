@@ -8,16 +8,15 @@ import pytest
 import torch
 
 from tacit import ring
-from tacit.cli import folder
-from tacit.cli.jobs import infer, infer_data
-from tacit.cli.jobs.digest import job_digest
-from tacit.cli.jobs.forecast import forecast_inference
-from tacit.cli.jobs.kind import Place
-from tacit.cli.jobs.kinds import find_kind, load_job, read_job
-from tacit.cli.jobs.outlook import Asked
-from tacit.cli.toml import read_record
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DataError
+from tacit.jobs import folder, infer, infer_data
+from tacit.jobs.digest import job_digest
+from tacit.jobs.forecast import forecast_inference
+from tacit.jobs.kind import Place
+from tacit.jobs.kinds import find_kind, load_job, read_job
+from tacit.jobs.outlook import Asked
+from tacit.jobs.toml import read_record
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import OwnModel, parse_layers, to_safetensors
 from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from tacit import ring
-from tacit.cli import folder
-from tacit.cli.jobs import infer
-from tacit.cli.jobs.kind import Place
-from tacit.cli.jobs.kinds import find_kind
-from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DisagreementError
+from tacit.jobs import folder, infer
+from tacit.jobs.kind import Place
+from tacit.jobs.kinds import find_kind
+from tacit.jobs.toml import read_record
 from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup
 

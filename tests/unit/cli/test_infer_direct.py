@@ -10,20 +10,20 @@ import pytest
 import torch
 from rich.console import Console
 
-from tacit.cli.jobs import infer
-from tacit.cli.jobs.config import parse_protocol
-from tacit.cli.jobs.digest import job_digest
-from tacit.cli.jobs.forecast import forecast_inference
-from tacit.cli.jobs.infer_job import parse_kind
-from tacit.cli.jobs.kind import Place
-from tacit.cli.jobs.kinds import find_kind, load_job
-from tacit.cli.jobs.outlook import Asked
 from tacit.cli.launch.member import Seat, _attest, _enclave_of
 from tacit.cli.main import Edge, run_command
-from tacit.cli.toml import read_record
 from tacit.crypto import make_identity
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DisagreementError, TacitError
+from tacit.jobs import infer
+from tacit.jobs.config import parse_protocol
+from tacit.jobs.digest import job_digest
+from tacit.jobs.forecast import forecast_inference
+from tacit.jobs.infer_job import parse_kind
+from tacit.jobs.kind import Place
+from tacit.jobs.kinds import find_kind, load_job
+from tacit.jobs.outlook import Asked
+from tacit.jobs.toml import read_record
 from tacit.nn import allow, parse_layers
 from tacit.party import (
     Meeting,

@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.cli.jobs.infer import check_inputs, compare_plain, load_rows
-from tacit.cli.jobs.infer_data import load_linear
-from tacit.cli.jobs.kinds import read_job
 from tacit.errors import ConfigError, DataError
 from tacit.inference import predict_plain, save_logistic
 from tacit.inference.answers import AnsweredRows, read_answers
+from tacit.jobs.infer import check_inputs, compare_plain, load_rows
+from tacit.jobs.infer_data import load_linear
+from tacit.jobs.kinds import read_job
 from tacit.nn import to_safetensors
 from tacit.result import Cost, Forecast, Result
 

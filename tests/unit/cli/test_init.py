@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from tacit.cli.commands.init import interview
-from tacit.cli.jobs.fields import gather, list_settings, parse_text, show_value, state_table, walk
-from tacit.cli.jobs.kinds import KINDS, load_job, read_job
 from tacit.cli.starts import first_tables
-from tacit.cli.toml_text import write_toml
 from tacit.errors import InputError
+from tacit.jobs.fields import gather, list_settings, parse_text, show_value, state_table, walk
+from tacit.jobs.kinds import KINDS, load_job, read_job
+from tacit.jobs.toml_text import write_toml
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "jobs").glob("*.toml"))
 

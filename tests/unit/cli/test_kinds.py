@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import sys
-from tacit.cli.jobs.kinds import KINDS
+from tacit.jobs.kinds import KINDS
 KINDS["infer"](), KINDS["train"](), KINDS["serve"]()
 heavy = ("sklearn", "scipy", "tacit.audit", "tacit.federated", "tacit.split")
 print([name for name in sys.modules if name.startswith(heavy)])

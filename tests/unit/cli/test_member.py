@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from tacit.cli.jobs.config import PartyEntry, with_parties
-from tacit.cli.jobs.infer_job import InferJob as Job
 from tacit.cli.launch import member
-from tacit.cli.toml import read_record
 from tacit.crypto import load_pinned, make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.inference import save_logistic
 from tacit.inference.answers import AnsweredRows
+from tacit.jobs.config import PartyEntry, with_parties
+from tacit.jobs.infer_job import InferJob as Job
+from tacit.jobs.toml import read_record
 from tacit.party import StatusPipe
 
 RAW = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tacit.cli.jobs.kinds import read_job
-from tacit.cli.toml import read_toml
 from tacit.errors import ConfigError
+from tacit.jobs.kinds import read_job
+from tacit.jobs.toml import read_toml
 
 JOBS = sorted((Path(__file__).parents[3] / "examples" / "jobs").rglob("*.toml"))
 VALUES = [float("nan"), float("inf"), -1, 0, 2**64, -(2**70), True, "", "x" * 10_000, "\0"]

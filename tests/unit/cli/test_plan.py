@@ -14,14 +14,14 @@ from private_llm import MEETING
 from sealed_chat import say
 from tacit import ring
 from tacit.cli.commands.group import Edge
-from tacit.cli.jobs import federated
-from tacit.cli.jobs.kind import Place
-from tacit.cli.jobs.kinds import KINDS, find_kind, kind_of
-from tacit.cli.jobs.outlook import Asked
 from tacit.cli.main import run_command
 from tacit.cli.screen import OnConsole
-from tacit.cli.toml import read_record
 from tacit.errors import ConfigError
+from tacit.jobs import federated
+from tacit.jobs.kind import Place
+from tacit.jobs.kinds import KINDS, find_kind, kind_of
+from tacit.jobs.outlook import Asked
+from tacit.jobs.toml import read_record
 from tacit.llm import Sampling
 from tacit.llm.permuted import (
     Batch,

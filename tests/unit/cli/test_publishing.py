@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
 
-from tacit.cli import folder
-from tacit.cli.jobs.kind import Part
 from tacit.cli.launch import member, processes
 from tacit.errors import DataError, InputError, PartyError
+from tacit.jobs import folder
+from tacit.jobs.kind import Part
 from tacit.party import Meeting, Usage, run_threads
 from training_runs import KilledError
 from unit.cli.test_train import job

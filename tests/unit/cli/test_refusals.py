@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tacit.cli.commands.plan import plan_file
-from tacit.cli.jobs.kinds import find_kind, kind_of, load_job
-from tacit.cli.jobs.outlook import Asked
-from tacit.cli.toml import ListedError, read_record, read_toml
-from tacit.cli.toml_text import write_toml
 from tacit.errors import ConfigError, InputError
+from tacit.jobs.kinds import find_kind, kind_of, load_job
+from tacit.jobs.outlook import Asked
+from tacit.jobs.toml import ListedError, read_record, read_toml
+from tacit.jobs.toml_text import write_toml
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 PARTIES = {"bank": {}, "shop": {}, "dealer": {}}
@@ -155,8 +155,8 @@ class Nothing(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Nothing())
-from tacit.cli.jobs.kinds import KINDS, kind_of, load_job
-from tacit.cli.jobs.outlook import Asked
+from tacit.jobs.kinds import KINDS, kind_of, load_job
+from tacit.jobs.outlook import Asked
 from tacit.errors import ConfigError
 
 for name, entry in KINDS.items():

@@ -8,15 +8,15 @@ import pytest
 import torch
 from rich.console import Console
 
-from tacit.cli.jobs.federated import run
-from tacit.cli.jobs.fit_data import load_rows as load_fit_rows
-from tacit.cli.jobs.kinds import find_kind, kind_of
-from tacit.cli.jobs.outlook import Asked
 from tacit.cli.screen import OnConsole
-from tacit.cli.toml import read_record
 from tacit.data import state_far
 from tacit.errors import InputError, RangeError
 from tacit.federated import fit as fit_federated
+from tacit.jobs.federated import run
+from tacit.jobs.fit_data import load_rows as load_fit_rows
+from tacit.jobs.kinds import find_kind, kind_of
+from tacit.jobs.outlook import Asked
+from tacit.jobs.toml import read_record
 
 
 def read(raw):

@@ -13,12 +13,12 @@ from power import Disk
 from split_jobs import run
 from tacit.cli.commands.advise import advise_job, show_trials
 from tacit.cli.commands.split import parse_bytes
-from tacit.cli.jobs import split
-from tacit.cli.jobs.split import attack, models_folder
-from tacit.cli.jobs.split_data import check_inputs, load_part, load_whole
-from tacit.cli.jobs.split_job import SplitJob
-from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError, DataError
+from tacit.jobs import split
+from tacit.jobs.split import attack, models_folder
+from tacit.jobs.split_data import check_inputs, load_part, load_whole
+from tacit.jobs.split_job import SplitJob
+from tacit.jobs.toml import read_record, read_toml
 from tacit.party import Progress
 from tacit.split.top import TopTrainer
 from tacit.transport.memory import MemoryLane

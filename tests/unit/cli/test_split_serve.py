@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from split_jobs import run
-from tacit.cli.jobs.split import models_folder
-from tacit.cli.jobs.split_data import check_inputs, load_part
-from tacit.cli.jobs.split_job import ServeTable, SplitJob
-from tacit.cli.toml import read_record
 from tacit.errors import ConfigError, DataError
+from tacit.jobs.split import models_folder
+from tacit.jobs.split_data import check_inputs, load_part
+from tacit.jobs.split_job import ServeTable, SplitJob
+from tacit.jobs.toml import read_record
 
 OWNERS = ["clinic", "bank"]
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from tacit.cli.toml import read_record, read_toml, refuse
 from tacit.errors import ConfigError
+from tacit.jobs.toml import read_record, read_toml, refuse
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,16 +9,15 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from tacit.cli import folder
-from tacit.cli.jobs import train
-from tacit.cli.jobs.digest import job_digest
-from tacit.cli.jobs.kind import Place
-from tacit.cli.jobs.kinds import find_kind, load_job
-from tacit.cli.jobs.train import check_inputs
-from tacit.cli.jobs.train_data import load_rows
-from tacit.cli.toml import read_record
 from tacit.data.source import shaped, stretch
 from tacit.errors import ConfigError, DataError
+from tacit.jobs import folder, train
+from tacit.jobs.digest import job_digest
+from tacit.jobs.kind import Place
+from tacit.jobs.kinds import find_kind, load_job
+from tacit.jobs.toml import read_record
+from tacit.jobs.train import check_inputs
+from tacit.jobs.train_data import load_rows
 from tacit.mpc import find_protocol
 from tacit.nn import OwnModel, read_facts
 from tacit.party import Meeting, Usage, run_threads

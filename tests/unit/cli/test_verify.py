@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from tacit.cli.commands.group import Edge
-from tacit.cli.jobs import verify
 from tacit.cli.main import run_command
+from tacit.jobs import verify
 from tacit.verify import load_ensemble, save_ensemble
 
 xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")

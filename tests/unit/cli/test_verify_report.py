@@ -15,8 +15,8 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 import xgboost
 
 from tacit.cli.commands.verify import verify
-from tacit.cli.jobs.verify import Question, answer
-from tacit.cli.jobs.verify_report import make_result
+from tacit.jobs.verify import Question, answer
+from tacit.jobs.verify_report import make_result
 
 QUIET = Console(quiet=True)
 SILENT = OnConsole(QUIET)

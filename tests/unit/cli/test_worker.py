@@ -9,14 +9,14 @@ import torch
 
 from ports import free_port
 from tacit import ring
-from tacit.cli.jobs.config import PartyEntry, WorkerTable, parse_address, with_parties
-from tacit.cli.jobs.digest import job_digest
-from tacit.cli.jobs.kinds import read_job
 from tacit.cli.launch import worker as worker_module
 from tacit.cli.launch.worker import hired, run_worker
-from tacit.cli.toml import read_record
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
+from tacit.jobs.config import PartyEntry, WorkerTable, parse_address, with_parties
+from tacit.jobs.digest import job_digest
+from tacit.jobs.kinds import read_job
+from tacit.jobs.toml import read_record
 from tacit.mpc.outsource import RemoteWorker
 from tacit.party import Progress, joined
 from tacit.transport import Patience, Peer

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from tacit.audit import clopper_pearson
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.split_data import load_whole
-from tacit.cli.jobs.split_job import SplitJob
 from tacit.cli.screen import say
-from tacit.cli.toml import read_record, read_toml
 from tacit.errors import ConfigError
+from tacit.jobs.split_data import load_whole
+from tacit.jobs.split_job import SplitJob
+from tacit.jobs.toml import read_record, read_toml
 from tacit.split import (
     Compression,
     Halves,

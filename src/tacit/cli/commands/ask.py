@@ -5,11 +5,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tacit.cli.folder import write_text
-from tacit.cli.jobs.serve import load_service
 from tacit.cli.launch.connect import as_client
 from tacit.data import Rows, load_file
 from tacit.inference.answers import AnsweredRows
+from tacit.jobs.folder import write_text
+from tacit.jobs.serve import load_service
 from tacit.result import Metric
 
 

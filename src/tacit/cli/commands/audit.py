@@ -49,10 +49,10 @@ def audit(
         from tacit import report as reports
         from tacit.audit import check_verdicts
         from tacit.cli.environment import data_folders
-        from tacit.cli.folder import REPORT, RESULT, check_target, staged
-        from tacit.cli.jobs.audit import Effort, audit_job
-        from tacit.cli.jobs.kinds import kind_of, load_job
         from tacit.cli.launch.member import write_result
+        from tacit.jobs.audit import Effort, audit_job
+        from tacit.jobs.folder import REPORT, RESULT, check_target, staged
+        from tacit.jobs.kinds import kind_of, load_job
 
         loaded, source = load_job(job), job.read_bytes()
         is_own = loaded.job.kind in ("audit", "audit-llm")

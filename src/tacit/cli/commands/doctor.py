@@ -20,11 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit import __version__
-from tacit.cli.jobs.config import parse_address
-from tacit.cli.jobs.kinds import load_job
 from tacit.cli.screen import printable
 from tacit.errors import InputError
 from tacit.extras import EXTRAS, Extra
+from tacit.jobs.config import parse_address
+from tacit.jobs.kinds import load_job
 
 GREETING = b"tacit doctor"
 _LONGEST = 64

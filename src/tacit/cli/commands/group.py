@@ -21,8 +21,8 @@ from tacit.cli.commands.audit import audit
 from tacit.cli.commands.split import split
 from tacit.cli.commands.verify import verify
 from tacit.cli.screen import say, working
-from tacit.cli.toml import read_toml
 from tacit.errors import ConfigError
+from tacit.jobs.toml import read_toml
 
 if TYPE_CHECKING:
     from tacit.party import StatusPipe
@@ -214,7 +214,7 @@ def keys(edge: Edge, name: str, folder: Path, show: bool, job: Path | None) -> N
     from tacit.crypto import load_identity, make_identity
 
     if job is not None:
-        from tacit.cli.jobs.federated_secrets import make_secrets
+        from tacit.jobs.federated_secrets import make_secrets
 
         for line in make_secrets(job, name, folder):
             say(edge.out, line)
@@ -271,7 +271,7 @@ def plan(
     with working(edge.err, "planning"):
         from tacit.cli.commands.plan import compare_protocols, plan_file
         from tacit.cli.environment import data_folders
-        from tacit.cli.jobs.outlook import Asked
+        from tacit.jobs.outlook import Asked
 
         asked = Asked(search=data_folders(), **sizes)  # --rows and --features
         if is_compared:
@@ -327,7 +327,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 def _show(edge: Edge, result: "Result", folder: Path) -> None:
     from tacit import report as reports
-    from tacit.cli.folder import REPORT, RESULT
+    from tacit.jobs.folder import REPORT, RESULT
 
     edge.out.print()
     edge.out.print(reports.summarise(result))

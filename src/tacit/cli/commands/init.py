@@ -6,14 +6,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tacit.cli.folder import write_text
-from tacit.cli.jobs.fields import Setting, gather, list_settings, show_value, table_of
-from tacit.cli.jobs.kinds import KINDS, read_job
 from tacit.cli.screen import say
 from tacit.cli.starts import WANTS, first_tables
-from tacit.cli.toml import ListedError, suggest
-from tacit.cli.toml_text import write_toml
 from tacit.errors import InputError
+from tacit.jobs.fields import Setting, gather, list_settings, show_value, table_of
+from tacit.jobs.folder import write_text
+from tacit.jobs.kinds import KINDS, read_job
+from tacit.jobs.toml import ListedError, suggest
+from tacit.jobs.toml_text import write_toml
 
 Ask = Callable[[str, str], str]
 """Asks a question with a default, and returns the answer."""

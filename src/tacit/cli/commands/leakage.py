@@ -23,16 +23,16 @@ from tacit.audit.permutation import (
     training_subject,
 )
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.infer import load_rows as load_questions
-from tacit.cli.jobs.infer_data import load_linear
-from tacit.cli.jobs.infer_direct import find_direct
-from tacit.cli.jobs.infer_job import InferJob
-from tacit.cli.jobs.kinds import load_job
-from tacit.cli.jobs.train_data import join_owners
-from tacit.cli.jobs.train_job import TrainJob
 from tacit.errors import ConfigError
 from tacit.inference.service import ServiceTask
+from tacit.jobs.config import Job
+from tacit.jobs.infer import load_rows as load_questions
+from tacit.jobs.infer_data import load_linear
+from tacit.jobs.infer_direct import find_direct
+from tacit.jobs.infer_job import InferJob
+from tacit.jobs.kinds import load_job
+from tacit.jobs.train_data import join_owners
+from tacit.jobs.train_job import TrainJob
 from tacit.mpc import find_protocol
 from tacit.nn import make_model, parse_layers
 from tacit.party import Progress, Usage

@@ -9,15 +9,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.kind import Network
-from tacit.cli.jobs.kinds import kind_of, load_job, read_job
-from tacit.cli.jobs.outlook import Asked, Outlook, timed
 from tacit.cli.outlook import lay_out
 from tacit.cli.screen import printable
-from tacit.cli.toml import ListedError, Problem, read_toml
 from tacit.errors import ConfigError, InputError
 from tacit.inference import DIRECT
+from tacit.jobs.config import Job
+from tacit.jobs.kind import Network
+from tacit.jobs.kinds import kind_of, load_job, read_job
+from tacit.jobs.outlook import Asked, Outlook, timed
+from tacit.jobs.toml import ListedError, Problem, read_toml
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
 from tacit.mpc.mixing import NO_DEALER

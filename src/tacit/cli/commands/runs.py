@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit import report
-from tacit.cli.folder import RESULT
 from tacit.cli.screen import printable
 from tacit.cli.studio.index import Index
 from tacit.cli.studio.spent import list_data, spent_on
 from tacit.errors import InputError
+from tacit.jobs.folder import RESULT
 from tacit.report.format import show_bound, show_quantity
 from tacit.report.headline import pick_headline_metric
 from tacit.result import Result

@@ -36,7 +36,7 @@ def serve(
     """
     with working(edge.err, "starting"):
         from tacit import report
-        from tacit.cli.jobs.serve import serve_as, serve_here, stopping
+        from tacit.jobs.serve import serve_as, serve_here, stopping
 
     def note(text: str) -> None:
         say(edge.err, text)

@@ -28,8 +28,8 @@ def studio(edge: "Edge", folder: Path, port: int, opens: bool) -> None:
     you can with commands. Jobs that were started go on when the page is closed.
     """
     with working(edge.err, "starting"):
-        from tacit.cli.folder import write_text
         from tacit.cli.studio.serve import serve
+        from tacit.jobs.folder import write_text
 
     def ready(address: str) -> None:
         say(edge.out, f"Open {address}")
@@ -55,7 +55,7 @@ def init(edge: "Edge", file: Path, kind: str | None) -> None:
     """
     with working(edge.err, "starting"):
         from tacit.cli.commands.init import ask_person, interview
-        from tacit.cli.jobs.kinds import KINDS
+        from tacit.jobs.kinds import KINDS
 
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"--kind: wanted one of {', '.join(KINDS)}, got {kind!r}.")

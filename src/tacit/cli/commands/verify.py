@@ -91,8 +91,8 @@ def verify(
     Every answer is exact: robust, a counterexample (replayed), or, after the budget, unknown.
     """
     with working(edge.err, "starting"):
-        from tacit.cli.jobs.verify import Question, answer, check_claim, write_findings
-        from tacit.cli.jobs.verify_report import write_page
+        from tacit.jobs.verify import Question, answer, check_claim, write_findings
+        from tacit.jobs.verify_report import write_page
 
         question = Question(**asked)
         answers = answer(question, OnConsole(edge.err))

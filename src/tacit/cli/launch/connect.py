@@ -9,9 +9,6 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from tacit.cli.folder import discard
-from tacit.cli.jobs.kinds import kind_of, load_job
-from tacit.cli.jobs.serve_job import ServeJob, own_identity
 from tacit.cli.launch.member import (
     Seat,
     check_parties,
@@ -26,6 +23,9 @@ from tacit.data.memory import Handed, take_rows
 from tacit.data.source import Given
 from tacit.errors import ConfigError, DataError
 from tacit.inference.service import PredictionClient, connected
+from tacit.jobs.folder import discard
+from tacit.jobs.kinds import kind_of, load_job
+from tacit.jobs.serve_job import ServeJob, own_identity
 from tacit.notebook import Lines, Shown
 from tacit.party import Progress, Session, Usage
 from tacit.result import Result

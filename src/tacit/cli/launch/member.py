@@ -12,20 +12,20 @@ from pathlib import Path
 from rich.console import Console
 
 from tacit import report
-from tacit.cli import folder
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.config import Job, PartyEntry, parse_address, with_parties
-from tacit.cli.jobs.digest import job_digest, measured_digest
-from tacit.cli.jobs.kind import Part, Place
-from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.journal import record, record_party
 from tacit.cli.launch.worker import hired, with_worker
 from tacit.cli.screen import Board, board, say
-from tacit.cli.toml import read_record, suggest
 from tacit.crypto import Identity, load_pinned
 from tacit.data.source import NOTHING, Given
 from tacit.disk import sole
 from tacit.errors import ConfigError, PartyError
+from tacit.jobs import folder
+from tacit.jobs.config import Job, PartyEntry, parse_address, with_parties
+from tacit.jobs.digest import job_digest, measured_digest
+from tacit.jobs.kind import Part, Place
+from tacit.jobs.kinds import check_fresh, kind_of, load_job
+from tacit.jobs.toml import read_record, suggest
 from tacit.party import (
     Enclave,
     Event,

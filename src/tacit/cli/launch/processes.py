@@ -8,12 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from tacit import report
-from tacit.cli import folder
 from tacit.cli.environment import data_folders
 from tacit.cli.failure import End, Failure, find_cause
-from tacit.cli.jobs.config import Job, PartyEntry
-from tacit.cli.jobs.kind import Part, Screen
-from tacit.cli.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.cli.journal import overheard, record, record_party
 from tacit.cli.launch.member import (
     say_aside,
@@ -25,6 +21,10 @@ from tacit.cli.launch.member import (
 from tacit.cli.screen import Board, OnConsole, board, teller, working
 from tacit.crypto import Identity, load_pinned, make_identity
 from tacit.errors import PartyError
+from tacit.jobs import folder
+from tacit.jobs.config import Job, PartyEntry
+from tacit.jobs.kind import Part, Screen
+from tacit.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.party import Child, Event, Outcome, Progress, merge_results, python_command, supervise
 from tacit.result import Result
 from tacit.transport import listen

@@ -10,9 +10,9 @@ from pathlib import Path
 from torch import Tensor
 
 from tacit import ring
-from tacit.cli.jobs.config import WorkerTable, parse_address
 from tacit.crypto import Identity, load_identity
 from tacit.errors import PartyError, TacitError
+from tacit.jobs.config import WorkerTable, parse_address
 from tacit.llm.model.store import free_memory_bytes
 from tacit.mpc.outsource import (
     DeviceWorker,

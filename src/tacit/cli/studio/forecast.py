@@ -1,9 +1,9 @@
 """What a job will do, before it runs: traffic, seconds on three networks, who learns what, ε."""
 
-from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.outlook import Outlook, timed
 from tacit.cli.studio.page import lay_facts
 from tacit.cli.studio.words import Words
+from tacit.jobs.config import Job
+from tacit.jobs.outlook import Outlook, timed
 from tacit.report.format import show_bound, show_bytes, show_count, show_seconds
 from tacit.report.ledger import lay_leak, lay_promised
 from tacit.report.markup import Markup, concat, tag

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from tacit.cli.jobs.fields import Setting, list_settings, show_value, state_table, table_of
 from tacit.cli.studio.words import Words
+from tacit.jobs.fields import Setting, list_settings, show_value, state_table, table_of
 from tacit.report.markup import Markup, concat, keep_lines, tag
 
 _PARTIES = frozenset({"owner", "dealer", "labels", "compute", "features", "show_to", "give_to"})

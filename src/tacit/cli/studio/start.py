@@ -10,17 +10,17 @@ from starlette.responses import RedirectResponse, Response
 
 from tacit.cli.commands.examples import summarise_example
 from tacit.cli.environment import data_folders
-from tacit.cli.jobs.config import Job
-from tacit.cli.jobs.fields import gather, state_table
-from tacit.cli.jobs.kinds import KINDS, kind_of, read_job
-from tacit.cli.jobs.outlook import Asked
 from tacit.cli.starts import WANTS, first_tables, list_starts
 from tacit.cli.studio.forecast import lay_forecast
 from tacit.cli.studio.form import Form
 from tacit.cli.studio.page import View, lay_notice, lay_section, link, read_count, view_of
-from tacit.cli.toml import ListedError, parse_toml
-from tacit.cli.toml_text import write_toml
 from tacit.errors import ConfigError, TacitError
+from tacit.jobs.config import Job
+from tacit.jobs.fields import gather, state_table
+from tacit.jobs.kinds import KINDS, kind_of, read_job
+from tacit.jobs.outlook import Asked
+from tacit.jobs.toml import ListedError, parse_toml
+from tacit.jobs.toml_text import write_toml
 from tacit.report.markup import Markup, concat, keep_lines, tag
 
 _LARGEST_FORM = 1 << 20

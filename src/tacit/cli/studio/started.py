@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tacit.cli.folder import write_text
 from tacit.errors import InputError
+from tacit.jobs.folder import write_text
 from tacit.party import python_command
 from tacit.report.disk import read_regular
 from tacit.result import TOLD

@@ -12,9 +12,9 @@ from scipy.stats import binom
 
 from tacit.audit.privacy import audit_federated_rounds, federated, run_one_round
 from tacit.audit.privacy.noise import CAUGHT, gaussian_tail, try_count
-from tacit.cli.jobs.kinds import load_job
 from tacit.errors import ConfigError
 from tacit.federated import FederatedSpec, PrivacySpec, round_config
+from tacit.jobs.kinds import load_job
 from tacit.ring import Prg
 
 

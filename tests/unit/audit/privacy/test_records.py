@@ -9,10 +9,10 @@ import tacit
 from tacit.audit.privacy import audit_federated_rounds
 from tacit.audit.privacy.noise import CONFIDENCE
 from tacit.audit.privacy.records import try_records
-from tacit.cli.jobs.kinds import load_job
 from tacit.errors import ConfigError
 from tacit.federated import FederatedSpec, PrivacySpec
 from tacit.federated.records import train_records
+from tacit.jobs.kinds import load_job
 from tacit.ring import Prg
 
 JOB = Path(tacit.__file__).parents[2] / "examples" / "jobs" / "fl-hospitals.toml"

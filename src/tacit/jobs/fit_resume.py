@@ -1,0 +1,213 @@
+"""Checkpoints of a fit: computing parties keep shares, and a fit that was stopped goes on."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from tacit import __version__
+from tacit.crypto.cipher import Numbers
+from tacit.data.rows import Rows
+from tacit.errors import InputError
+from tacit.jobs.config import PartyEntry
+from tacit.jobs.digest import job_digest
+from tacit.jobs.fit_job import FitJob
+from tacit.jobs.folder import state_of
+from tacit.jobs.kind import Place
+from tacit.learners.engine import Engine
+from tacit.mpc import Plan
+from tacit.party import Fact, Session
+from tacit.ring import Prg
+from tacit.training import Checkpoint, StateFolder
+from tacit.training.resume import agree_on_start
+
+Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
+LEAST_BYTES = 1 << 22
+"""What computing parties must have sent each other since the last checkpoint."""
+LEAST_RATIO = 2
+"""And how many times as much as a checkpoint holds: writing it takes less than computing it did."""
+_LARGEST_ATTEMPT = (1 << 62) - 1
+_ATTEMPT = Fact(tag="attempt", count=1, what="")
+"""Public coins."""
+
+
+class CipherState:
+    """One owner's checkpoints of a fit by a cipher: what it knows itself, after every step.
+
+    Guarantee: no key is kept, and no ciphertext: a fit that goes on makes new ones. The owner of
+    the labels keeps margins and trees, an owner of a regression its own weights; nobody else's.
+    """
+
+    def __init__(self, session: Session, job: FitJob, place: Place, mine: Rows | None) -> None:
+        self._session, self._is_fresh = session, place.is_fresh
+        self._keepers = job.owners
+        self.folder = _folder(session, job, place)
+        work = hashlib.sha256(f"tacit fit by cipher {__version__}\n".encode())
+        work.update(b"" if mine is None else mine.digest())
+        self._work = work.hexdigest()
+        self._attempt = 0
+        self.has_begun = False
+        """Whether this very job was begun here before."""
+        self.start = 0
+        """The step after which this start goes on."""
+
+    def begin(self) -> int:
+        """Agree with all parties on the step after which it goes on, and return it."""
+        folder = self.folder
+        has_begun = not self._is_fresh and folder.is_begun(self._work)
+        attempts = folder.attempts() if has_begun else {}
+        start = agree_on_start(self._session, self._keepers, attempts, has_begun=has_begun)
+        self.has_begun = has_begun
+        if self._is_fresh:
+            folder.remove()
+        folder.begin(self._work, bound=0.0)
+        first = self._keepers[0]
+        if self._session.me == first:
+            drawn = int(Prg.from_os().words((1,))) & _LARGEST_ATTEMPT
+            self._session.publish(_ATTEMPT, (drawn,))
+            self._attempt = drawn
+        else:
+            (self._attempt,) = self._session.learn(first, _ATTEMPT)
+        if start:
+            self._session.progress.tell(f"resumed after step {start}", start, start)
+        self.start = start
+        return start
+
+    def load(self, step: int) -> dict[str, Array]:
+        """Return what I kept after a step."""
+        return {name: one.numpy() for name, one in self.folder.load(step).shares.items()}
+
+    def save(self, step: int, kept: Mapping[str, Array]) -> None:
+        """Keep what I know after a step."""
+        shares = {name: torch.from_numpy(one) for name, one in kept.items()}
+        self.folder.save(Checkpoint(step=step, attempt=self._attempt, shares=shares, shown=()))
+
+
+class HiddenState(CipherState):
+    """Checkpoints where matches are hidden: the matching is the first of the steps that are kept.
+
+    A second matching would fill up with other rows: an owner would see which of its rows are there
+    both times. So rows are matched once; a start that cannot take that up is refused.
+    Guarantee: as `CipherState`; the helper keeps which rows match and both owners' weights, which
+    it knows, an owner which of its rows were chosen.
+    """
+
+    def __init__(self, session: Session, job: FitJob, place: Place, mine: Rows | None) -> None:
+        super().__init__(session, job, place, mine)
+        self._keepers = (*job.owners, job.helper or "")
+        self.places: Numbers | None = None
+        """The rows as they were matched when the job began; for the helper which of them match."""
+
+    def agree(self) -> None:
+        """Agree with all parties on where to go on, and take up the matching.
+
+        Raises:
+            InputError: a matching was begun here, and not everyone has its outcome.
+        """
+        if super().begin():
+            if self._session.me in self._keepers:
+                self.places = super().load(self.start)["matched rows"].astype(np.int64)
+            self.start -= 1
+        elif self.has_begun:
+            raise InputError(
+                "hidden matches of this job were begun before, and not every party has kept their "
+                "outcome: to match again would fill up with other rows, and rows that are there "
+                "both times are likely to match; start all parties with --fresh if owners may "
+                "learn that"
+            )
+
+    def keep_places(self, places: Numbers) -> None:
+        """Keep what came of the matching, before anything is learned."""
+        self.places = places
+        self.save(0, {})
+
+    def begin(self) -> int:
+        """Return the step of the regression after which it goes on; everyone has agreed on it."""
+        return self.start
+
+    def load(self, step: int) -> dict[str, Array]:
+        """Return what I kept after a step of the regression."""
+        return super().load(step + 1)
+
+    def save(self, step: int, kept: Mapping[str, Array]) -> None:
+        """Keep what I know after a step of the regression."""
+        assert self.places is not None  # noqa: S101 - rows are matched before the first step
+        super().save(step + 1, {**kept, "matched rows": self.places})
+
+
+def _folder(session: Session, job: FitJob, place: Place) -> StateFolder:
+    nowhere = {name: PartyEntry() for name in job.parties}
+    binding = hashlib.sha256(job_digest(replace(job, parties=nowhere)))
+    binding.update(session.me.encode())
+    return StateFolder(state_of(place.out, session.me), binding.hexdigest())
+
+
+class FitState:
+    """One party's checkpoints of a fit, from the first run of a program to the first opening.
+
+    Guarantee: no key and no mask is kept. A fit that goes on enters inputs anew, under masks of its
+    own session, and masks the shares that it takes up anew; whatever is opened comes after the
+    last checkpoint and is opened again.
+    """
+
+    def __init__(
+        self, session: Session, job: FitJob, place: Place, mine: Rows | None, runs: Sequence[Plan]
+    ) -> None:
+        work = hashlib.sha256(f"tacit fit {__version__}\n".encode())
+        work.update(b"" if mine is None else mine.digest())
+        for digest in {id(one): one.digest() for one in runs}.values():
+            work.update(digest)
+        self.folder = _folder(session, job, place)
+        self._work, self._is_fresh = work.hexdigest(), place.is_fresh
+        self._session, self._computing = session, job.roles.computing
+        self._sent = dict.fromkeys(self._computing, 0)
+        self._counted = 0
+        self._attempt = 0
+
+    def begin(self, engine: Engine) -> int:
+        """Agree on where to go on, hand the engine what was kept, and return how far that is."""
+        folder = self.folder
+        has_begun = not self._is_fresh and folder.is_begun(self._work)
+        attempts = folder.attempts() if has_begun else {}
+        start = agree_on_start(self._session, self._computing, attempts, has_begun=has_begun)
+        if self._is_fresh:
+            folder.remove()
+        folder.begin(self._work, bound=0.0)
+        shares: Mapping[str, Tensor] = {}
+        if self._session.me in self._computing:
+            shares = folder.load(start).shares if start else {}
+            shares = self._masked(shares)
+        engine.go_on(start, shares)
+        return start
+
+    def watch(self, engine: Engine, passed: int) -> None:
+        """Keep my shares once enough was sent for it; both computing parties count alike."""
+        if self._session.me not in self._computing:
+            return
+        for plan in engine.runs[self._counted :]:
+            for one in plan.cost.traffic:
+                if {one.sender, one.receiver} == set(self._computing) and one.phase == "online":
+                    self._sent[one.sender] += one.payload_bytes
+        self._counted = len(engine.runs)
+        shares = engine.shares()
+        held = sum(words.nbytes for words in shares.values())
+        # Each must have heard of the other, or one could be two checkpoints ahead.
+        if min(self._sent.values()) < max(1, LEAST_BYTES, LEAST_RATIO * held):
+            return
+        self._sent = dict.fromkeys(self._computing, 0)
+        self.folder.save(Checkpoint(step=passed, attempt=self._attempt, shares=shares, shown=()))
+
+    def _masked(self, shares: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        first, second = self._computing
+        is_first = self._session.me == first
+        common = self._session.shared(second if is_first else first).fork("fit")
+        self._attempt = int(common.words((1,))) & _LARGEST_ATTEMPT
+        found = {}
+        for name, words in sorted(shares.items()):
+            mask = common.words(tuple(words.shape))
+            found[name] = words + mask if is_first else words - mask
+        return found

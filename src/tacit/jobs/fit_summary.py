@@ -1,0 +1,116 @@
+"""What a party says after a fit: measures, what was learned in tables, and what it promises not."""
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.data.metrics import ACCURACY, proportion
+from tacit.jobs.fit_job import FitJob
+from tacit.learners import Table
+from tacit.result import Claim, Metric, Sheet
+
+MOST_CELLS = 2_000
+"""Larger results are in the file alone."""
+
+
+class Found(TypedDict, total=False):
+    """What was opened to me, as [reveal] calls it; None is what was opened to others alone."""
+
+    score: float | None
+    auc: float | None
+    confusion: NDArray[np.int64] | None
+    calibration: NDArray[np.float64] | None
+    coefficients: Mapping[str, NDArray[np.float64]] | None
+
+
+def measure(job: FitJob, found: Found, rows: int) -> tuple[Metric, ...]:
+    """Say how good answers are, as far as that was opened to me."""
+    metrics = []
+    if (score := found.get("score")) is not None:
+        if job.learner.target == "classes":
+            metrics.append(proportion(ACCURACY, round(score * rows), rows))
+        elif job.learner.kind == "kmeans":
+            metrics.append(Metric(name="inertia", value=-score, unit="", samples=rows))
+        else:
+            metrics.append(Metric(name="R²", value=score, unit="", samples=rows))
+    if (area := found.get("auc")) is not None:
+        metrics.append(Metric(name="AUC", value=area, unit="", samples=rows))
+    if (steps := found.get("calibration")) is not None:
+        counts, chances, shares = steps.T
+        error = float((counts * np.abs(chances - shares)).sum() / counts.sum())
+        metrics.append(Metric(name="calibration error", value=error, unit="", samples=rows))
+    return tuple(metrics)
+
+
+def sheets(job: FitJob, found: Found, data: Table) -> tuple[Sheet, ...]:
+    """Lay out what was opened to me: coefficients, confusion and calibration."""
+    made = []
+    for name, value in (found.get("coefficients") or {}).items():
+        if value.size <= MOST_CELLS:
+            one = "class 1" if job.learner.target == "classes" else "value"
+            made.append(_matrix(f"{job.learner.kind}: {name}", value, data, one))
+    if (matrix := found.get("confusion")) is not None:
+        heads = ("class", *(f"#taken for {at}" for at in range(len(matrix))))
+        lines = tuple((str(at), *map(str, row)) for at, row in enumerate(matrix.tolist()))
+        made.append(Sheet(title="confusion", heads=heads, rows=lines))
+    if (steps := found.get("calibration")) is not None:
+        heads = ("#rows", "#mean chance of class 1", "#share of class 1")
+        lines = tuple((f"{n:.0f}", f"{p:.3f}", f"{q:.3f}") for n, p, q in steps.tolist())
+        made.append(Sheet(title="calibration", heads=heads, rows=lines))
+    return tuple(made)
+
+
+def _matrix(title: str, value: NDArray[np.float64], data: Table, one: str) -> Sheet:
+    """Name rows or columns by the owner of each feature, where there are as many as features.
+
+    Of two classes there is one column: what speaks for class 1.
+    """
+    wide = value.reshape(len(value), -1) if value.ndim else value.reshape(1, 1)
+    across = [one] if wide.shape[1] == 1 else _features(data, wide.shape[1])
+    down = _features(data, len(wide))
+    rows = tuple(
+        (name, *(f"{one:.6g}" for one in line))
+        for name, line in zip(down, wide.tolist(), strict=True)
+    )
+    return Sheet(title=title, heads=("", *(f"#{name}" for name in across)), rows=rows)
+
+
+def _features(data: Table, count: int) -> list[str]:
+    beyond = count - data.shape[1]
+    if data.split != "columns" or beyond not in (0, 1) or count < 2:
+        return [str(at) for at in range(count)]
+    names = [f"{one.owner} {at}" for one in data.holdings for at in range(one.columns)]
+    return [*names, *["constant"] * beyond]
+
+
+def claims_beyond(job: FitJob) -> tuple[Claim, ...]:
+    """Say what no protocol can hide: what follows from what is opened."""
+    reasons = {
+        "answers": "an answer is a function of the row and of what was learned from all rows",
+        "coefficients": (
+            "what was learned follows from the rows; only learning with differential privacy "
+            "bounds how much it tells about one"
+        ),
+        "trees": "splits and leaves follow from the rows, and edges tell quantiles of columns",
+    }
+    measures = tuple(
+        dict.fromkeys(
+            name
+            for what, names in job.reveal.named().items()
+            if what not in reasons
+            for name in names
+        )
+    )
+    told = {what: job.reveal.named()[what] for what in reasons} | {"measures": measures}
+    reasons["measures"] = "a measure over few rows can tell about one of them"
+    return tuple(
+        Claim(
+            subject=f"what the {what} shown to {', '.join(names)} tell about rows",
+            guarantee="no guarantee",
+            assumptions=(reasons[what],),
+        )
+        for what, names in told.items()
+        if names
+    )

@@ -1,0 +1,312 @@
+"""Forecasts of jobs between parties, worked out from sizes alone."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import nn
+
+from tacit.dp import Book
+from tacit.errors import InputError
+from tacit.inference import Sizes, claims_of, plan_prediction
+from tacit.inference.facts import INPUT
+from tacit.inference.forest import FOREST
+from tacit.inference.predict import MODEL, told_in_prediction
+from tacit.inference.service import claim_of_columns, plan_columns, plan_once, plan_service
+from tacit.inference.service.attend import foreseen
+from tacit.inference.service.once import COLUMNS
+from tacit.jobs.config import Job
+from tacit.jobs.infer import find_shape, make_private
+from tacit.jobs.infer import load_rows as load_questions
+from tacit.jobs.infer_data import load_forest, load_owned
+from tacit.jobs.infer_direct import find_direct
+from tacit.jobs.infer_job import InferJob
+from tacit.jobs.outlook import Asked, Outlook, unread
+from tacit.jobs.serve_job import ServeJob
+from tacit.jobs.train_data import load_rows
+from tacit.jobs.train_job import TrainJob
+from tacit.matching import (
+    align_in_the_clear,
+    claims_of_matching,
+    declare_matching,
+    leaks_of_matching,
+)
+from tacit.mpc import Plan, find_protocol, sum_forecasts
+from tacit.mpc.pace import add_computing
+from tacit.party import merge
+from tacit.party.cost import forecast_seconds
+from tacit.report.format import show_bytes, show_seconds
+from tacit.result import Forecast, Leak
+from tacit.training import Holding, PrivacyPlan, plan_training
+from tacit.training.holdings import HOLDING, holding_of
+from tacit.training.resume import BEGUN
+from tacit.training.summary import claims_beyond
+
+
+def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers of a model of one linear layer."""
+    sizes = _sizes(job, asked)
+    plan = plan_prediction(job.task(), sizes)
+    what = f"{sizes.rows} rows of {sizes.features} features; {_steps(plan)}"
+    return Outlook(
+        about=plan.protocol,
+        lines=(what,),
+        forecast=add_computing(plan.forecast(), [(plan, 1)]),
+        leaks=(*plan.leaks, *told_in_prediction(job.task(), tuple(job.parties))),
+        claims=claims_of(job.task()),
+    )
+
+
+def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers of a network, owned or shared."""
+    if job.is_direct:
+        return _forecast_direct(job, asked)
+    if job.is_linear:
+        return _forecast_linear(job, asked)
+    asked.refuse("features")
+    if job.data.owners:
+        return _forecast_columns(job, asked)
+    shape = find_shape(job, asked.search, asked.rows)
+    parties = tuple(job.parties)
+    if job.is_shared:
+        task = job.shared_task()
+        task.refuse_view(job.data.owner)
+        checked, plan = plan_once(task, client=job.data.owner, shape=shape, parties=parties)
+        return Outlook(
+            about=plan.protocol,
+            lines=(f"rows of shape {shape}; {_steps(plan)}",),
+            forecast=sum_forecasts(((checked, 1), (plan, 1))),
+            leaks=(
+                *merge((*checked.leaks, *plan.leaks)),
+                *INPUT.leaks(job.data.owner, parties),
+            ),
+            claims=find_protocol(task.protocol).claims,
+        )
+    model, note = (load_forest(job), ()) if job.model.is_forest else _owned(job)
+    private = make_private(job, model)
+    plan = private.plan(private.facts(shape))
+    return Outlook(
+        about=plan.protocol,
+        lines=(f"rows of shape {shape}; {_steps(plan)}", *note),
+        forecast=add_computing(plan.forecast(), [(plan, 1)]),
+        leaks=(*plan.leaks, *_forest_leaks(job), *private.told(parties)),
+        claims=private.claims(),
+    )
+
+
+def _forecast_direct(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast answers between the two owners alone."""
+    if job.is_linear:
+        sizes = _sizes(job, asked)
+        shape: tuple[int, ...] = (sizes.rows, sizes.features)
+    else:
+        asked.refuse("features")
+        shape = find_shape(job, asked.search, asked.rows)
+    private, note = find_direct(job, shape, asked.search)
+    return Outlook(
+        about=job.protocol.kind,
+        lines=(*private.lines(shape), *note),
+        forecast=private.forecast(shape),
+        leaks=(
+            *private.leaks(shape),
+            *(MODEL.leaks(job.crew.server, tuple(job.parties)) if job.is_linear else ()),
+            *_forest_leaks(job),
+            *private.told(tuple(job.parties)),
+        ),
+        claims=private.claims(),
+    )
+
+
+def _forest_leaks(job: InferJob) -> tuple[Leak, ...]:
+    """List what the owner of a forest tells of it."""
+    return FOREST.leaks(job.crew.server, tuple(job.parties)) if job.model.is_forest else ()
+
+
+def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
+    """Forecast a whole training, from sharing the rows to handing out the model."""
+    holdings, counts = _holdings(job, asked)
+    plans = plan_training(job.task(holdings))
+    task, runs, privacy = plans.task, tuple(plans.runs), plans.privacy
+    leaks = [
+        replace(leak, elements=times * leak.elements) for plan, times in runs for leak in plan.leaks
+    ]
+    rows = ", ".join(f"{one.owner} {one.rows} × {one.features}" for one in task.holdings)
+    steps = task.epochs * task.steps_per_epoch
+    kept = f"{task.test_rows} rows to measure on"
+    if privacy is not None and not task.test_rows:
+        kept = "no row to measure on, as privacy.looks is 'none'"
+    what = f"{rows}; {steps} steps of {task.batch} rows, {kept}"
+    forecast = sum_forecasts(runs, before=declare_matching(counts) if counts else ())
+    promised = () if privacy is None else (privacy.sentence(),)
+    return Outlook(
+        about=task.protocol,
+        lines=(what, *_matched(counts), *promised, *_booked(job, privacy), _amount(forecast)),
+        forecast=forecast,
+        leaks=(
+            *_matching_leaks(job, counts, task.holdings[0].rows),
+            *merge(tuple(leaks)),
+            *HOLDING.leaks_of_all(job.data.owners, tuple(job.parties)),
+            *BEGUN.leaks_of_all(job.parties, tuple(job.parties)),
+        ),
+        claims=(
+            *find_protocol(task.protocol).claims,
+            *claims_of_matching(counts),
+            *claims_beyond(task, privacy),
+        ),
+    )
+
+
+def _booked(job: TrainJob, plan: PrivacyPlan | None) -> Iterator[str]:
+    """Say what the books of owners come to with this training, or refuse it as they would."""
+    for name, owner in job.data.owners.items():
+        if owner.book is not None and owner.most_epsilon is not None and job.privacy and plan:
+            many, spent = Book(owner.book, owner.most_epsilon).ask(plan.events, job.privacy.delta)
+            yield f"With this training the book of {name} counts {many}: ε = {spent:.4g} together"
+
+
+def _amount(forecast: Forecast) -> str:
+    """Say what a training sends and takes."""
+    sent = sum(one.payload_bytes for one in forecast.cost.traffic)
+    waited = forecast_seconds(forecast.cost, rtt_ms=1.0, mbit_per_s=1000.0)
+    seconds = waited.offline_seconds + waited.online_seconds + (forecast.computing_seconds or 0.0)
+    return (
+        f"{show_bytes(sent)} in all; about {show_seconds(seconds)} with 1 ms and 1 Gbit/s between "
+        "parties"
+    )
+
+
+def forecast_service(job: ServeJob, asked: Asked) -> Outlook:
+    """Forecast the start of a service, and every size of a batch."""
+    asked.refuse("rows", "features")
+    task = job.task()
+    planned = plan_service(task, parties=tuple(job.parties))
+    lines = ["The figures below are for starting: weights are checked, and opened under masks."]
+    for size, plans in planned.batches.items():
+        cost = sum_forecasts((plan, 1) for plan in plans).cost
+        volume = dict.fromkeys(("offline", "online"), 0)
+        for one in cost.traffic:
+            volume[one.phase] += one.payload_bytes
+        many = "1 row" if size == 1 else f"up to {size} rows"
+        lines.append(
+            f"A batch of {many}: {volume['online']:,} B in {cost.online_rounds} rounds, "
+            f"offline {volume['offline']:,} B; what goes to and from clients comes on top."
+        )
+    return Outlook(
+        about=task.protocol,
+        lines=tuple(lines),
+        forecast=sum_forecasts((plan, 1) for plan in planned.start),
+        leaks=foreseen(task, (*planned.start, *planned.batches[task.most_rows])),
+        claims=find_protocol(task.protocol).claims,
+    )
+
+
+def _sizes(job: InferJob, asked: Asked) -> Sizes:
+    if asked.rows is not None and asked.features is not None:
+        return Sizes(rows=asked.rows, features=asked.features)
+    try:
+        found = load_questions(job, asked.search)[0].shape
+    except InputError as error:
+        raise unread(error, "--rows and --features") from error
+    return Sizes(rows=asked.rows or found[0], features=asked.features or found[1])
+
+
+def _owned(job: InferJob) -> tuple[nn.Module, tuple[str, ...]]:
+    """Return the network, with the owner's weights if they are here."""
+    module = job.model.module()
+    try:
+        load_owned(module, job)
+    except InputError:
+        note = (
+            "The owner's weights are not here; how large they are decides bits of masks, and is "
+            "taken from fresh ones: bytes may differ a little."
+        )
+        return module, (note,)
+    return module, ()
+
+
+def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers about rows whose columns lie with several owners."""
+    task, receiver = job.shared_task(), job.data.owner
+    task.refuse_view()
+    rows, widths, counts = _columns(job, asked)
+    checked, plan = plan_columns(
+        task, receiver=receiver, widths=widths, rows=rows, parties=tuple(job.parties)
+    )
+    return Outlook(
+        about=plan.protocol,
+        lines=(f"{rows} common rows; {_steps(plan)}", *_matched(counts)),
+        forecast=sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts)),
+        leaks=(
+            *_matching_leaks(job, counts, rows),
+            *merge((*checked.leaks, *plan.leaks)),
+            *COLUMNS.leaks_of_all(widths, tuple(job.parties)),
+        ),
+        claims=(
+            *find_protocol(task.protocol).claims,
+            *claims_of_matching(counts),
+            claim_of_columns(task, receiver),
+        ),
+    )
+
+
+def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str, int]]:
+    """Return the common rows, and the columns and ids of every owner."""
+    owners = tuple(job.data.owners)
+    if asked.rows is not None:
+        widths = _evenly(job.model.inputs[0], owners)
+        return asked.rows, widths, dict.fromkeys(owners, asked.rows)
+    try:
+        found = {
+            name: table.source(name).load(asked.search) for name, table in job.data.owners.items()
+        }
+    except InputError as error:
+        raise unread(error, "--rows") from error
+    counts = {name: len(one.ids) for name, one in found.items()}
+    common = align_in_the_clear(found)
+    widths = {name: one.features.shape[1] for name, one in common.items()}
+    return len(common[owners[0]].ids), widths, counts
+
+
+def _matching_leaks(job: Job, counts: dict[str, int], common: int) -> tuple[Leak, ...]:
+    return leaks_of_matching(counts, common, tuple(job.parties)) if counts else ()
+
+
+def _matched(counts: dict[str, int]) -> tuple[str, ...]:
+    ids = ", ".join(f"{owner} {count}" for owner, count in counts.items())
+    return (f"ids to match: {ids}",) if counts else ()
+
+
+def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[Holding, ...], dict[str, int]]:
+    """Return how much data every owner has, and how many ids, if rows are matched."""
+    owners, is_columns = tuple(job.data.owners), job.data.split == "columns"
+    if asked.rows is not None and asked.features is not None:
+        rows = _evenly(asked.rows, owners)
+        widths = _evenly(asked.features, owners)
+        held = tuple(
+            Holding(name, asked.rows, (widths[name],), name == job.data.labels)
+            if is_columns
+            else Holding(name, rows[name], job.data.shape or (asked.features,), has_labels=True)
+            for name in owners
+        )
+        return held, dict.fromkeys(owners, asked.rows) if is_columns else {}
+    try:
+        found = {name: load_rows(job, name, asked.search) for name in owners}
+    except InputError as error:
+        raise unread(error, "--rows and --features, of all owners together") from error
+    counts = {}
+    if is_columns:
+        counts = {name: len(one.ids) for name, one in found.items()}
+        found = align_in_the_clear(found)
+    return tuple(holding_of(name, one, split=job.data.split) for name, one in found.items()), counts
+
+
+def _evenly(total: int, names: tuple[str, ...]) -> dict[str, int]:
+    each, more = divmod(total, len(names))
+    return {name: each + (at < more) for at, name in enumerate(names)}
+
+
+def _steps(plan: Plan) -> str:
+    kernels = Counter(type(step.kernel).__name__ for step in plan.steps)
+    return f"{len(plan.steps)} steps: " + ", ".join(
+        f"{count} × {name}" for name, count in sorted(kernels.items())
+    )

@@ -1,0 +1,214 @@
+"""The table of kinds of jobs. Launching, joining and planning know a job by its entry here alone.
+
+A new kind is a record of its tables (a subclass of `Job`), functions that do a party's part, and
+an entry in `KINDS`. Entries are functions: what a kind imports is heavy, and loaded when a job is
+of that kind.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tacit.errors import ConfigError
+from tacit.jobs.config import Job
+from tacit.jobs.kind import Kind, of_any
+from tacit.jobs.toml import read_record, read_toml, suggest
+
+
+def _audit() -> Kind[Job]:
+    from tacit.jobs import audit, forecast_alone
+    from tacit.jobs.audit_job import AuditJob
+
+    return of_any(
+        Kind(
+            record=AuditJob,
+            check_inputs=audit.check_inputs,
+            forecast=forecast_alone.forecast_audit,
+            run=audit.run,
+        )
+    )
+
+
+def _audit_llm() -> Kind[Job]:
+    from tacit.jobs import audit, forecast_alone
+    from tacit.jobs.audit_llm_job import AuditLlmJob
+
+    return of_any(
+        Kind(
+            record=AuditLlmJob,
+            check_inputs=audit.check_llm_inputs,
+            forecast=forecast_alone.forecast_audit_llm,
+            run=audit.run,
+        )
+    )
+
+
+def _fit() -> Kind[Job]:
+    from tacit.jobs import fit, forecast_fit
+    from tacit.jobs.fit_job import FitJob
+
+    return of_any(
+        Kind(
+            record=FitJob,
+            check_inputs=fit.check_inputs,
+            take_part=fit.take_part,
+            complete=fit.complete,
+            forecast=forecast_fit.forecast_fit,
+            resumes=True,
+            keeps=lambda job: True,
+        )
+    )
+
+
+def _infer() -> Kind[Job]:
+    from tacit.jobs import forecast, infer
+    from tacit.jobs.infer_job import InferJob
+
+    return of_any(
+        Kind(
+            record=InferJob,
+            check_inputs=infer.check_inputs,
+            take_part=infer.take_part,
+            complete=infer.complete,
+            forecast=forecast.forecast_inference,
+        )
+    )
+
+
+def _serve() -> Kind[Job]:
+    from tacit.jobs import forecast, serve
+    from tacit.jobs.serve_job import ServeJob
+
+    return of_any(
+        Kind(record=ServeJob, check_inputs=serve.check_inputs, forecast=forecast.forecast_service)
+    )
+
+
+def _train() -> Kind[Job]:
+    from tacit.jobs import forecast, train
+    from tacit.jobs.train_job import TrainJob
+
+    return of_any(
+        Kind(
+            record=TrainJob,
+            check_inputs=train.check_inputs,
+            take_part=train.take_part,
+            complete=train.complete,
+            forecast=forecast.forecast_training,
+            resumes=True,
+            keeps=lambda job: job.training.keep,
+        )
+    )
+
+
+def _federated() -> Kind[Job]:
+    from tacit.jobs import federated, forecast_alone
+    from tacit.jobs.federated_job import FederatedJob
+
+    return of_any(
+        Kind(
+            record=FederatedJob,
+            check_inputs=federated.check_inputs,
+            forecast=forecast_alone.forecast_federated,
+            run=federated.run,
+        )
+    )
+
+
+def _split() -> Kind[Job]:
+    from tacit.jobs import forecast_split, split, split_data
+    from tacit.jobs.split_job import SplitJob
+
+    return of_any(
+        Kind(
+            record=SplitJob,
+            check_inputs=split_data.check_inputs,
+            take_part=split.take_part,
+            attack=split.attack,
+            forecast=forecast_split.forecast_split,
+            keeps=lambda job: job.serve is None,
+        )
+    )
+
+
+def _text() -> Kind[Job]:
+    from tacit.jobs import text
+    from tacit.jobs.text_job import TextJob, check_inputs
+
+    return of_any(
+        Kind(record=TextJob, check_inputs=check_inputs, forecast=text.forecast, run=text.run)
+    )
+
+
+def _verify() -> Kind[Job]:
+    from tacit.jobs import forecast_alone, verify_job
+
+    return of_any(
+        Kind(
+            record=verify_job.VerifyJob,
+            check_inputs=verify_job.check_inputs,
+            forecast=forecast_alone.forecast_verify,
+            run=verify_job.run,
+        )
+    )
+
+
+KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
+    "audit": _audit,
+    "audit-llm": _audit_llm,
+    "federated": _federated,
+    "fit": _fit,
+    "infer": _infer,
+    "split": _split,
+    "serve": _serve,
+    "text": _text,
+    "train": _train,
+    "verify": _verify,
+}
+
+
+def load_job(path: Path) -> Job:
+    """Read and check a job file.
+
+    Raises:
+        ConfigError: names the file, every wrong key, what was wanted and what came.
+    """
+    return read_job(read_toml(path), source=str(path))
+
+
+def read_job(raw: Mapping[str, object], *, source: str) -> Job:
+    """Check the tables of a job file."""
+    return read_record(raw, find_kind(raw, source).record, source=source)
+
+
+def kind_of(job: Job) -> Kind[Job]:
+    """Return the entry of a job that was loaded."""
+    return KINDS[job.job.kind]()
+
+
+def check_fresh(job: Job, is_fresh: bool) -> None:
+    """Refuse to discard what jobs of a kind never keep.
+
+    Raises:
+        ConfigError: a job of this kind is not one that goes on.
+    """
+    if is_fresh and not kind_of(job).resumes:
+        raise ConfigError(
+            f"--fresh discards the checkpoints of a training; {job.job.name!r}, of kind "
+            f"{job.job.kind!r}, has none: leave it out"
+        )
+
+
+def find_kind(raw: Mapping[str, object], source: str) -> Kind[Job]:
+    """Return the kind that a job file names, before the rest of it is read."""
+    head = raw.get("job")
+    name = head.get("kind") if isinstance(head, dict) else None
+    if name is None:
+        # Let the reader of records say what a whole head looks like.
+        return _infer()
+    if not isinstance(name, str) or name not in KINDS:
+        near = suggest(name, KINDS) if isinstance(name, str) else ""
+        wanted = ", ".join(repr(known) for known in KINDS)
+        raise ConfigError(
+            f"{source}: job.kind: wanted one of {wanted}, got {repr(name)[:60]}{near}"
+        )
+    return KINDS[name]()
