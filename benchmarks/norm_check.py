@@ -21,7 +21,7 @@ from tacit.federated import (
     round_config,
     run_round,
 )
-from tacit.federated.norm_check import NormCheck, send_update, sum_checked
+from tacit.federated.bounded import NormCheck, send_update, sum_checked
 from tacit.mpc import Roles
 from tacit.party import Meeting, Session, run_threads
 from tacit.ring import Prg

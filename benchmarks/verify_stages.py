@@ -93,13 +93,6 @@ EXPLAINERS: dict[str, tuple[Patch, ...]] = {
             "        if self._verifier.is_empty:\n",
         ),
     ),
-    "warm-started local search": (
-        (
-            "incremental.py",
-            "outcome = search_from(instance, np.array(points or [self._home]), found)\n",
-            "outcome = Outcome.ROBUST\n",
-        ),
-    ),
     "tabu search in nodes": (
         ("kernels/attack/diving.py", "    if is_thorough:\n", "    if False:\n"),
     ),
@@ -115,7 +108,7 @@ EXPLAINERS: dict[str, tuple[Patch, ...]] = {
     ),
     "hurried rounds": (("explain.py", "HASTE = (5, 40)", "HASTE = ()"),),
     "walk to a near miss": (
-        ("kernels/attack/restart.py", "descend_within(r, instance.task, s, STEPS)", "point"),
+        ("kernels/attack/diving.py", "descend_within(r, instance.task, s, STEPS)", "point"),
     ),
     "pseudo-costs": STAGES["pseudo-costs"],
     "second sweep": STAGES["second sweep"],

@@ -21,7 +21,7 @@ from tacit.federated import (
     run_round,
 )
 from tacit.federated.contract import HELPER, kind_of, pack, unpack
-from tacit.federated.encrypted.sides import DECRYPT, PART
+from tacit.federated.encrypted import DECRYPT, PART
 from tacit.federated.keyed.authority import RELEASED
 from tacit.federated.plain import SELECTED, UPDATE
 from tacit.federated.shuffled import roles as shuffled_roles

@@ -18,13 +18,11 @@ from tacit.federated import (
     round_config,
 )
 from tacit.federated.contract import HELPER
-from tacit.federated.encrypted import sides as encrypted_sides
 from tacit.federated.keyed import sides as keyed_sides
-from tacit.federated.promises import promises
 from tacit.federated.secagg import sides as masked_sides
 from tacit.federated.secagg.plan import to_wire
 from tacit.federated.spec import HELPERS
-from tacit.federated.summary import leaks_of
+from tacit.federated.summary import leaks_of, promises
 from tacit.ring import Prg
 
 WORDS = {
@@ -64,7 +62,7 @@ def offers():
 @pytest.fixture
 def same_words(monkeypatch):
     """Let every aggregator draw the same roundings and the same noise for a client."""
-    for module in (masked_sides, encrypted_sides, keyed_sides):
+    for module in (masked_sides, encrypted, keyed_sides):
 
         def draw(config, plan, update, prg, true=masked_sides.words_of):
             return true(config, plan, update, Prg(b"client %09d" % update.weight))
@@ -134,7 +132,7 @@ def test_clients_that_fall_silent_when_the_sum_is_opened_are_replaced(name):
     def fall_silent(stage):
         def exchange(messages):
             for index, message in messages.items():
-                is_opening = message[4] == encrypted_sides.DECRYPT
+                is_opening = message[4] == encrypted.DECRYPT
                 if not (is_opening and index in lost):
                     yield index, stage.answer(index, message)
 

@@ -20,13 +20,13 @@ from formal_sums import sums
 from tacit.crypto import make_key_pair
 from tacit.errors import PartyError
 from tacit.federated import FederatedSpec, PrivacySpec, Update
+from tacit.federated import encrypted as encrypted_sides
 from tacit.federated.aggregators import Once
+from tacit.federated.bounded import NormCheck, send_update, sum_checked
 from tacit.federated.contract import VoidRound, pack, records, unpack
-from tacit.federated.encrypted import sides as encrypted_sides
 from tacit.federated.keyed import authority as keyed_authority
 from tacit.federated.keyed import sides as keyed_sides
 from tacit.federated.keyed.authority import UPLOAD, release_message
-from tacit.federated.norm_check import NormCheck, send_update, sum_checked
 from tacit.federated.secagg import client as masked_client
 from tacit.federated.shuffled import (
     ShuffledClient,
@@ -35,8 +35,7 @@ from tacit.federated.shuffled import (
     Shuffler,
     new_session,
 )
-from tacit.federated.shuffled.box import open_box
-from tacit.federated.shuffled.roles import BOX_BYTES, BUNDLE, BUNDLES, RELEASED, round_of
+from tacit.federated.shuffled.roles import BOX_BYTES, BUNDLE, BUNDLES, RELEASED, open_box, round_of
 from tacit.mpc import Roles
 from tacit.party import Meeting, Session, run_threads
 from tacit.ring import Prg

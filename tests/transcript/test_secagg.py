@@ -14,7 +14,7 @@ from masking import Cast
 from tacit.federated.secagg import STAGES, Neighbourhood, plan_secagg
 from tacit.federated.secagg.messages import self_key
 from tacit.federated.secagg.plan import add_masks, from_wire
-from tacit.federated.secagg.recovery import _recover_seeds
+from tacit.federated.secagg.server import _recover_seeds
 from uniformity import complaints, related
 
 ROUNDS, CLIENTS, WORDS = 60, 4, 40
@@ -85,8 +85,6 @@ def test_shares_of_one_secret_only_reach_the_server():
 
 def test_the_test_would_see_a_missing_mask(monkeypatch):
     monkeypatch.setattr("tacit.federated.secagg.client.add_masks", lambda words, plus, minus: None)
-    monkeypatch.setattr(
-        "tacit.federated.secagg.recovery.add_masks", lambda words, plus, minus: None
-    )
+    monkeypatch.setattr("tacit.federated.secagg.server.add_masks", lambda words, plus, minus: None)
     casts = run_rounds(worlds()[1])
     assert complaints(inputs(casts, 0).reshape(-1, 1)) != []

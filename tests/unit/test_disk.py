@@ -21,8 +21,7 @@ from tacit import disk as disk_module
 from tacit.disk import DurableFile, durable, make_durable, sole, write_durable
 from tacit.dp import ADD_REMOVE_MARKS, Book, Pure
 from tacit.errors import InputError, PartyError
-from tacit.federated.journal import open_journal
-from tacit.federated.silo import RecordLedger
+from tacit.federated.journal import RecordLedger, open_journal
 from tacit.llm.backend.records import TokenQuota, enrol
 from tacit.split import checkpoint as split
 from tacit.text.budget import Budget

@@ -13,13 +13,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleRenderable, RenderHook
 from rich.text import Text
 
 from tacit.cli.failure import describe
 from tacit.errors import InputError
-from tacit.party import Event
+
+if TYPE_CHECKING:
+    from tacit.party import Event
 
 _QUIET_S = 0.5
 _STOPPED = 130
@@ -45,7 +48,7 @@ class Journal(RenderHook):
         line = {"at": round(time.time(), 3), "event": event, **fields}
         print(json.dumps(line, ensure_ascii=False), file=self._file, flush=True)
 
-    def take(self, party: str, event: Event) -> None:
+    def take(self, party: str, event: "Event") -> None:
         """Add what a party reports: stages at once, steps now and then."""
         if event["event"] == "failed":
             self.write("failed", party=party, message=event["message"])
@@ -65,7 +68,7 @@ class Journal(RenderHook):
         """Close the file, which unlocks it."""
         self._file.close()
 
-    def _is_due(self, party: str, event: Event) -> bool:
+    def _is_due(self, party: str, event: "Event") -> bool:
         stage, now = event["stage"], time.monotonic()
         before, next_s = self._last.get(party, ("", 0.0))
         if stage == before and event["done"] != event["total"] and now < next_s:
@@ -93,7 +96,7 @@ def record(event: str, **fields: object) -> None:
         journal.write(event, **fields)
 
 
-def record_party(party: str, event: Event) -> None:
+def record_party(party: str, event: "Event") -> None:
     """Add what a party reports to the journal of this run, if one is kept."""
     if (journal := _current.get()) is not None:
         journal.take(party, event)

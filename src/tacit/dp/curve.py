@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, log_ndtr
 
 from tacit.dp.event import (
     Approximate,
@@ -113,6 +112,8 @@ def _symmetric(divergence: Divergence, points: int = _CHEAP_POINTS) -> PrivacyCu
 
 def _gaussian(epsilons: Floats, multiplier: float) -> Floats:
     """Balle and Wang (2018), theorem 8."""
+    from scipy.special import log_ndtr  # heavy: where it is used
+
     shift = 1 / (2 * multiplier)
     near = np.exp(log_ndtr(shift - epsilons * multiplier))
     far = np.exp(epsilons + log_ndtr(-shift - epsilons * multiplier))
@@ -155,6 +156,8 @@ def _discrete_gaussian(event: DiscreteGaussian) -> Divergence:
 
 def _binomial(event: Binomial) -> Divergence:
     """Compare Bin(N, 1/2) with itself moved by the sensitivity; its far end is never hidden."""
+    from scipy.special import bdtr  # heavy: where it is used
+
     n, k = event.trials, math.ceil(event.linf_sensitivity)
     counts = np.arange(n + 1)
     heads = np.diff(bdtr(counts.astype(float), n, 0.5), prepend=0.0)

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Mapping
 
-from scipy.special import ndtr, ndtri
-
 from tacit.dp.event import DiscreteGaussian, Gaussian, Step
 
 FALSE_POSITIVES = 0.01
@@ -36,6 +34,8 @@ def gaussian_detection(
     one of the whole variance (Kairouz, Liu and Steinke 2021), which differs from the rounding of a
     smooth one by a factor of at most 1 + x²/24σ⁴ at x: that is added.
     """
+    from scipy.special import ndtr, ndtri  # heavy: where it is used
+
     mu2, slack = 0.0, 0.0
     for step, count in steps.items():
         match step:

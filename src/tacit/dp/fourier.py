@@ -13,7 +13,6 @@ from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft
 
 from tacit.dp.check import target_delta
 from tacit.dp.curve import Divergence, PrivacyCurve, privacy_curve
@@ -126,6 +125,8 @@ def _reach(divergence: Divergence) -> float:
 
 
 def _composed_epsilon(curves: list[tuple[PrivacyCurve, int]], delta: float) -> float:
+    from scipy import fft  # heavy: where it is used
+
     parts = [(discretise(curve, interval=INTERVAL), count) for curve, count in curves]
     if any(part.infinite > delta for part, _ in parts):
         return math.inf

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln, logsumexp
 
 from tacit.dp.check import target_delta
 from tacit.dp.curve import PrivacyCurve, privacy_curve
@@ -91,6 +90,8 @@ def epsilon_of_renyi(divergences: Floats, delta: float, orders: Floats = ORDERS)
 
 
 def _response(epsilon: float, levels: int, orders: Floats) -> Floats:
+    from scipy.special import logsumexp  # heavy: where it is used
+
     log_q = -np.logaddexp(epsilon, math.log(levels - 1))
     log_p = epsilon + log_q
     terms = [orders * log_p + (1 - orders) * log_q, orders * log_q + (1 - orders) * log_p]
@@ -142,6 +143,8 @@ def _sampled_gaussian(rate: float, sigma: float, order: float) -> float:
     The trapezoidal rule converges exponentially here: the integrand is smooth and dies off on
     both sides. This direction is the larger one (Mironov, Talwar and Zhang 2019, theorem 5).
     """
+    from scipy.special import logsumexp  # heavy: where it is used
+
     x = np.linspace(-40 * sigma, order + 40 * sigma, 4001)
     ratio = np.logaddexp(math.log1p(-rate), math.log(rate) + (2 * x - 1) / (2 * sigma**2))
     step = (x[1] - x[0]) / (sigma * math.sqrt(2 * math.pi))
@@ -166,12 +169,15 @@ def _sampled_discrete(rate: float, whole: DiscreteGaussian, orders: Floats) -> F
 
 def _sampled(step: Poisson, orders: Floats) -> Floats | None:
     """Bound any sampled step by the divergences of the whole (Zhu and Wang 2019, theorem 6)."""
+    from scipy.special import logsumexp  # heavy: where it is used
+
     most = math.ceil(float(orders[-1]))
     whole = renyi(step.event, np.arange(2.0, most + 1))  # type: ignore[arg-type]  # unrolled
     if whole is None:
         return None
 
     def log_moment(order: int) -> float:
+
         if order < 2:
             return 0.0
         k = np.arange(2, order + 1)
@@ -185,5 +191,7 @@ def _sampled(step: Poisson, orders: Floats) -> Floats | None:
 
 def _log_weights(rate: float, order: int, k: npt.NDArray[np.int64]) -> Floats:
     """Return the logarithms of the binomial weights of k hits in `order` draws."""
+    from scipy.special import gammaln  # heavy: where it is used
+
     choose = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
     return np.asarray(choose + k * math.log(rate) + (order - k) * math.log1p(-rate))

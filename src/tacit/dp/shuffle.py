@@ -11,7 +11,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc
 
 from tacit.dp.check import at_least_one, budget, target_delta
 from tacit.dp.event import Shuffled
@@ -101,6 +100,8 @@ def _mean_delta(e0_log: float, epsilons: Floats, clones: Floats, weights: Floats
 
 def _tail(k: Floats, n: Floats | float, p: float) -> Floats:
     """Return P(Bin(n, p) ≥ k), also for k outside 0 … n."""
+    from scipy.special import betainc  # heavy: where it is used
+
     n = np.broadcast_to(np.asarray(n, dtype=float), k.shape)
     inside = (k >= 1) & (k <= n)
     a = np.where(inside, k, 1.0)

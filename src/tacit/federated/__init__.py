@@ -24,13 +24,6 @@ from tacit.federated.contract import (
 from tacit.federated.data import Shards, divide_rows, join_rows, shard_rows
 from tacit.federated.engine import LocalEngine
 from tacit.federated.front import FederatedResult, Task, fit, train_federated
-from tacit.federated.models import (
-    MODELS,
-    ModelName,
-    Stack,
-    build_model,
-    build_stack,
-)
 from tacit.federated.provision import provision
 from tacit.federated.rounds import Carrier, Outcome, RoundReport, run_rounds
 from tacit.federated.spec import (
@@ -44,7 +37,15 @@ from tacit.federated.spec import (
     Privacy,
     PrivacySpec,
 )
-from tacit.federated.training import Learner, flatten
+from tacit.federated.training import (
+    MODELS,
+    Learner,
+    ModelName,
+    Stack,
+    build_model,
+    build_stack,
+    flatten,
+)
 from tacit.plugins import load
 
 if TYPE_CHECKING:

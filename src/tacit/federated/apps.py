@@ -21,9 +21,9 @@ from tacit.errors import ConfigError, IdentityError, PartyError
 from tacit.federated.data import Shards
 from tacit.federated.flower import App, FlowerCarrier, client_mod, flat_arrays, named_arrays
 from tacit.federated.front import Task
+from tacit.federated.journal import Silo
 from tacit.federated.provision import provision
 from tacit.federated.rounds import Judge, OnRound, Outcome, run_rounds
-from tacit.federated.silo import Silo
 from tacit.federated.spec import HELPERS, FederatedSpec
 from tacit.federated.training import flatten
 from tacit.ring import Prg

@@ -13,7 +13,7 @@ from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
 from tacit.federated.adaptive import Shares, find_shares
 from tacit.federated.aggregators import Aggregator, Helper, Once, Seat
-from tacit.federated.config import RoundConfig
+from tacit.federated.config import Outlook, RoundConfig, Shaper, shape_update
 from tacit.federated.contract import (
     HELPER,
     Aggregate,
@@ -25,7 +25,6 @@ from tacit.federated.contract import (
 )
 from tacit.federated.objective import fit_update
 from tacit.federated.records import RecordSteps, train_records
-from tacit.federated.shaping import Outlook, Shaper, shape_update
 from tacit.federated.training import Learner
 from tacit.ring import Prg
 

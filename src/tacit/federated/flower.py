@@ -20,9 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.errors import ConfigError, InputError, PartyError
-from tacit.federated.arrays import flat_arrays, named_arrays
-from tacit.federated.carrier import FlowerCarrier
-from tacit.federated.journal import open_journal
+from tacit.federated.journal import Silo, open_journal
 from tacit.federated.node import (
     HELLO,
     HELP,
@@ -31,14 +29,15 @@ from tacit.federated.node import (
     Asked,
     Visit,
     check_spec,
+    flat_arrays,
     greet,
     help_round,
     is_helper,
+    named_arrays,
     read_asked,
 )
-from tacit.federated.silo import Silo
 from tacit.federated.spec import FederatedSpec
-from tacit.federated.strategy import PrivateStrategy
+from tacit.federated.strategy import FlowerCarrier, PrivateStrategy
 
 try:
     from flwr.app import ConfigRecord, Context, Error, Message, RecordDict

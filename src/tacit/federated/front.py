@@ -22,7 +22,6 @@ from tacit.federated.config import RoundConfig, round_config
 from tacit.federated.contract import HELPER, Meter
 from tacit.federated.data import Shards, shard_rows
 from tacit.federated.engine import LocalEngine
-from tacit.federated.models import build_model
 from tacit.federated.provision import provision
 from tacit.federated.rounds import (
     Judge,
@@ -35,7 +34,7 @@ from tacit.federated.rounds import (
 from tacit.federated.secagg import Server
 from tacit.federated.spec import AggregatorName, FederatedSpec, LocalTraining, PrivacySpec
 from tacit.federated.summary import claims_of, describe, measures_of, notes_of
-from tacit.federated.training import Learner
+from tacit.federated.training import Learner, build_model
 from tacit.notebook import Lines, Shown
 from tacit.plugins import load
 from tacit.result import Claim, Metric

@@ -23,9 +23,8 @@ from tacit.dp.mixing import refuse_mixing
 from tacit.dp.private import Private, PrivateLoader, step_event
 from tacit.errors import ConfigError
 from tacit.federated.contract import Update
-from tacit.federated.models import Stack
 from tacit.federated.spec import FederatedSpec, LocalTraining
-from tacit.federated.training import Learner, augment, flatten
+from tacit.federated.training import Learner, Stack, augment, flatten
 from tacit.ring import Prg
 
 ACCOUNTANT = "fourier"  # our own: needs no extra

@@ -12,8 +12,8 @@ from tacit.crypto.cipher import SCHEMES, Scheme
 from tacit.crypto.cipher.threshold import MOST_HOLDERS
 from tacit.errors import ConfigError
 from tacit.federated.secagg.graph import Server, share_of
-from tacit.federated.shuffled.box import KEY_BYTES
 from tacit.federated.shuffled.plan import Method
+from tacit.federated.shuffled.roles import PUBLIC_BYTES
 
 AggregatorName = Literal["plain", "masked", "shuffled", "encrypted", "keyed", "bounded"]
 Augment = Literal["none", "shift", "flip"]
@@ -417,9 +417,9 @@ class FederatedSpec:
             )
         for aggregator, helper in HELPERS.items():
             key = self.shuffler if helper == "shuffler" else self.authority
-            if key is not None and (self.aggregator != aggregator or len(key) != KEY_BYTES):
+            if key is not None and (self.aggregator != aggregator or len(key) != PUBLIC_BYTES):
                 raise ConfigError(
-                    f"the {helper}'s key is {KEY_BYTES} bytes and goes with aggregator "
+                    f"the {helper}'s key is {PUBLIC_BYTES} bytes and goes with aggregator "
                     f"{aggregator!r}, got {len(key)} bytes with {self.aggregator!r}"
                 )
         is_open = self.privacy.adaptive.select > 0 or self.privacy.mechanism == "nbafl"

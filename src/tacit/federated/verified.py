@@ -32,7 +32,7 @@ from tacit.federated.contract import (
 )
 from tacit.federated.provision import read_secret
 from tacit.federated.secagg.messages import OPEN as MASKED_OPEN
-from tacit.federated.secagg.messages import read_open
+from tacit.federated.secagg.messages import SERVER, read_open
 from tacit.federated.secagg.plan import (
     TAG_BITS,
     SecAggPlan,
@@ -43,16 +43,15 @@ from tacit.federated.secagg.plan import (
     to_digits,
     to_wire,
 )
-from tacit.federated.secagg.sides import Tag
-from tacit.federated.shuffled.roles import COMPLAINED, CONFIRMED
-from tacit.federated.sums import (
+from tacit.federated.secagg.sides import (
     SAVED,
-    SERVER,
+    Tag,
     plan_sum,
     read_survivors,
     session_of,
     write_survivors,
 )
+from tacit.federated.shuffled.roles import COMPLAINED, CONFIRMED
 from tacit.ring import Prg
 
 CHECK, TAGGED = 104, 105
@@ -85,6 +84,8 @@ def tags_of(plan: SecAggPlan, words: Words, key: bytes) -> list[int]:
     end = plan.dimension + plan.weight_words
     mask = plan.dtype.type(2 ** (8 * plan.word_bytes) - 1)
     streams = [Prg(_derived(key, plan, b"vector %d" % tag, _KEY_BYTES)) for tag in range(plan.tags)]
+    # A random linear hash modulo 2^64 (Carter and Wegman 1979). Numbers around zero differ by less
+    # than 2^40, so by a multiple of at most 2^39: one tag then agrees with 2^-25, two with 2^-50.
     totals = [0] * plan.tags
     drawn = np.empty(min(_CHUNK, end), np.uint64)
     for start in range(0, end, _CHUNK):
@@ -231,7 +232,7 @@ class VerifiedClientSide:
             answer = self._inside.answer(message, offer)
             self._invitation = self._invitation or message
             return answer if self._nonce == before else pack(TAGGED, self._nonce, answer)
-        mine, self._nonce = self._nonce, b""
+        mine, self._nonce = self._nonce, b""  # one check: each answer is a guess at the key
         if not mine:
             raise PartyError(SERVER, "it showed a sum to a client without an update, or again")
         body, said, words = unpack(message, CHECK, "bbv", sender=SERVER)
@@ -240,7 +241,8 @@ class VerifiedClientSide:
             zip(survivors, records(cast(bytes, said), _NONCE_BYTES, sender=SERVER), strict=False)
         )
         if len(nonces) != len(survivors) or nonces[self._index] != mine:
-            return pack(COMPLAINED)  # a sum that this client's update is not in
+            # A sum that this update is not in: of another round, or replayed under this session.
+            return pack(COMPLAINED)
         plan = self._plan(self._invitation)
         if len(cast(memoryview, words)) != plan.upload_bytes:
             raise FrameError(SERVER, f"wanted a sum of {plan.upload_bytes} bytes")

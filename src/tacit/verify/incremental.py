@@ -3,8 +3,7 @@
 import numpy as np
 
 from tacit.verify.box import Intervals
-from tacit.verify.kernels.attack.diving import Instance
-from tacit.verify.kernels.attack.restart import near_miss, search_from
+from tacit.verify.kernels.attack.diving import Instance, near_miss
 from tacit.verify.kernels.attack.tabu import make_tabu
 from tacit.verify.kernels.layout.reach import Reach, reach
 from tacit.verify.kernels.layout.segments import Segments
@@ -19,9 +18,6 @@ MOST_NODES = 1000
 MOST_WORDS = 1 << 24
 """Of messages that one question may add to a cover."""
 
-MOST_POINTS = 4
-"""Points close to the threshold that are kept for each objective."""
-
 
 class IncrementalVerifier:
     """The last box that was proved, and for every objective a proof cover of it."""
@@ -31,7 +27,6 @@ class IncrementalVerifier:
         self._proved: tuple[Reach, Segments] | None = None
         self._covers: dict[int, tuple[Cover, int]] = {}
         self._pseudo_costs = np.zeros((objectives.plus.size, ensemble.n_features, 4))
-        self._points: dict[int, list[Intervals]] = {}
         self.near_miss = home
         """Intervals of the box that was proved already, close to the last counterexample."""
 
@@ -82,21 +77,16 @@ class IncrementalVerifier:
                 high=high,
                 home=self._home,
             )
-            points = self._points.setdefault(k, [])
-            outcome = search_from(instance, np.array(points or [self._home]), found)
-            if outcome != Outcome.COUNTEREXAMPLE:
-                cover, size = self._start_cover(k, r, cut)
-                room = MOST_WORDS // max(state.mplp.min_marginal.size, 1) + 1
-                outcome, cover, size, count = close(
-                    instance, cover, size, min(most, room) - visited, found
-                )
-                self._pseudo_costs[k, r.feature_id] = state.pseudo_costs
-                visited += count
-                covers[k] = cover, size
+            cover, size = self._start_cover(k, r, cut)
+            room = MOST_WORDS // max(state.mplp.min_marginal.size, 1) + 1
+            outcome, cover, size, count = close(
+                instance, cover, size, min(most, room) - visited, found
+            )
+            self._pseudo_costs[k, r.feature_id] = state.pseudo_costs
+            visited += count
+            covers[k] = cover, size
             if outcome == Outcome.COUNTEREXAMPLE:
                 self.near_miss = near_miss(instance, found)
-                points.insert(0, self.near_miss)
-                del points[MOST_POINTS:]
                 return outcome, visited, found
             worst = worse(worst, outcome)
         if worst == Outcome.ROBUST and cut is not None:

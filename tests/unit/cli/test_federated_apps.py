@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_nodes import Nodes, stand_in
 from tacit.cli.flower import client_app, server_app
-from tacit.federated.arrays import named_arrays
+from tacit.federated.node import named_arrays
 from tacit.nn import read_weights
 
 JOB = """

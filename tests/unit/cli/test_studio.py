@@ -18,7 +18,6 @@ import pytest
 import tacit
 from tacit import report
 from tacit.cli.journal import Journal
-from tacit.cli.screen import STAGES
 from tacit.cli.studio import index as index_module
 from tacit.cli.studio import talks as talks_module
 from tacit.cli.studio import words as words_module
@@ -28,6 +27,7 @@ from tacit.cli.studio.index import Index, Summary
 from tacit.cli.studio.spent import list_data, spent_on
 from tacit.errors import PartyError
 from tacit.jobs.kinds import KINDS
+from tacit.report.words import STAGES
 from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
 
 testclient = pytest.importorskip("starlette.testclient")

@@ -17,9 +17,8 @@ from tacit.federated import (
     round_config,
     run_round,
 )
-from tacit.federated.bounded import SHARED, plan_check
+from tacit.federated.bounded import SHARED, NormCheck, choose_scale, plan_check, share_update
 from tacit.federated.contract import pack
-from tacit.federated.norm_check import NormCheck, choose_scale, share_update
 from tacit.mpc import Roles
 from tacit.ring import Prg
 

@@ -13,10 +13,10 @@ from flwr.serverapp.strategy import FedAvg
 from aggregated import provided
 from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.errors import ConfigError, PartyError
-from tacit.federated.arrays import flat_arrays, named_arrays
 from tacit.federated.contract import pack, unpack
 from tacit.federated.flower import PrivateStrategy, client_mod
 from tacit.federated.keyed.authority import RELEASE
+from tacit.federated.node import flat_arrays, named_arrays
 from tacit.federated.verified import CHECK
 
 FIRST = named_arrays(MODEL)(np.zeros(3, np.float32))

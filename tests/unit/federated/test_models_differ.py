@@ -18,11 +18,11 @@ from aggregated import provided
 from flower_nodes import Nodes, make_contexts, make_policy, stand_in
 from tacit.errors import PartyError
 from tacit.federated import Meter, VoidRound, round_config
-from tacit.federated.arrays import digest_of
 from tacit.federated.contract import pack, unpack
 from tacit.federated.flower import FlowerCarrier, client_mod, named_arrays
 from tacit.federated.keyed.authority import OPEN as KEYED_OPEN
 from tacit.federated.keyed.authority import UPLOAD
+from tacit.federated.node import digest_of
 from tacit.federated.secagg import Neighbourhood, SecAggClient, plan_secagg
 from tacit.federated.secagg.messages import (
     ADVERT_BYTES,
@@ -210,7 +210,7 @@ def test_without_the_digest_the_sum_is_one_clients_update(
     aggregator, verified, change, monkeypatch
 ):
     """What it is there for, and that the attack above is one."""
-    for place in ("node", "carrier"):
+    for place in ("node", "strategy"):
         name = f"tacit.federated.{place}.digest_of"
         monkeypatch.setattr(name, lambda content, **given: bytes(32))
     total, update, _, _ = run(aggregator, change, verified=verified)

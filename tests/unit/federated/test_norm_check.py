@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tacit.errors import ConfigError, DataError
+from tacit.federated.bounded import NormCheck, send_update, share_update, sum_checked
 from tacit.federated.contract import VoidRound
-from tacit.federated.norm_check import NormCheck, send_update, share_update, sum_checked
 from tacit.mpc import Roles
 from tacit.party import Meeting, run_threads, without_setup
 from tacit.ring import Prg

@@ -27,8 +27,8 @@ from tacit.federated import (
     round_config,
     run_rounds,
 )
+from tacit.federated.journal import RecordLedger, Silo
 from tacit.federated.records import train_records
-from tacit.federated.silo import RecordLedger, Silo
 from tacit.ring import Prg
 
 DELTA = 1e-4

@@ -16,20 +16,20 @@ from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, sta
 from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.federated import LocalTraining, PrivacySpec, round_config
-from tacit.federated.arrays import named_arrays
 from tacit.federated.contract import kind_of, pack, unpack
 from tacit.federated.flower import client_mod
-from tacit.federated.shuffled.box import open_box
+from tacit.federated.journal import Silo
+from tacit.federated.node import named_arrays
 from tacit.federated.shuffled.roles import (
     BUNDLE,
     COMPLAINED,
     RECEIPT,
+    open_box,
     open_message,
     receipt_tag,
     round_of,
 )
 from tacit.federated.shuffled.sides import plan_from
-from tacit.federated.silo import Silo
 
 WEIGHTS = named_arrays(MODEL)(np.zeros(3, np.float32))
 KEYS = frozenset(bytes([one] * 32) for one in range(4))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tacit.federated import AdaptiveNoise, FederatedSpec, PrivacySpec, calibrate
 from tacit.federated.adaptive import layer_scale, share_scale
 from tacit.federated.calibration import BIT
-from tacit.federated.shaping import Outlook, Shaper, shape_update
+from tacit.federated.config import Outlook, Shaper, shape_update
 
 NAMES, SHAPES = ["0.weight", "0.bias", "2.weight"], [(4, 6), (4,), (2, 4)]
 SIZE = 36

@@ -25,8 +25,8 @@ from flwr.serverapp.strategy import (
 
 from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in
 from tacit.errors import ConfigError, PartyError
-from tacit.federated.arrays import flat_arrays, named_arrays
 from tacit.federated.flower import PrivateStrategy, client_mod
+from tacit.federated.node import flat_arrays, named_arrays
 
 FIRST = named_arrays(MODEL)(np.zeros(3, np.float32))
 SETTINGS = {"fraction_evaluate": 0.0, "min_train_nodes": 4, "min_available_nodes": 4}

@@ -9,10 +9,10 @@ from aggregated import Stage
 from tacit.errors import PartyError
 from tacit.federated import FederatedSpec, PrivacySpec, Update, verified
 from tacit.federated.contract import RunOver, VoidRound, kind_of, pack, run_round, unpack
-from tacit.federated.promises import promises
 from tacit.federated.secagg.plan import SESSION_BYTES, to_wire
+from tacit.federated.secagg.sides import plan_sum, write_survivors
 from tacit.federated.shuffled.roles import COMPLAINED, CONFIRMED
-from tacit.federated.sums import plan_sum, write_survivors
+from tacit.federated.summary import promises
 from tacit.federated.verified import CHECK, TAGGED, is_right, tags_of, write_tags
 from tacit.ring import Prg
 

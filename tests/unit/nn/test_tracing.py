@@ -5,7 +5,7 @@ import threading
 import torch
 from torch import nn
 
-from tacit.federated.models import build_model
+from tacit.federated.training import build_model
 from tacit.nn import import_module
 from tacit.nn.tracing import seeded
 from tacit.split import cut

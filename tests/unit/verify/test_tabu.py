@@ -9,7 +9,6 @@ from tacit.verify.kernels.attack.tabu import (
     NOWHERE,
     begin,
     descend_within,
-    leave,
     make_tabu,
     move,
     step,
@@ -108,21 +107,6 @@ def test_a_step_is_the_least_change_among_features_that_do_not_rest(brute):
         floor = np.iinfo(np.int64).min
         step(r, task, s, s.far, s.far_rank, floor)
         assert (s.point[rests][:1] == was).all()
-
-
-def test_a_feature_that_left_the_smaller_box_stays_outside(brute):
-    for _, _, r, task, s in some_walks(brute):
-        width = np.diff(r.rank_start)
-        for f in np.flatnonzero((s.near_low > 0) | (s.near_high < width - 1))[:1]:
-            begin(r, task, s, s.near_low.copy())
-            outside = changes(r, task, s.point, f)
-            outside = np.delete(outside, np.arange(s.near_low[f], s.near_high[f] + 1))
-            before = s.total[0]
-            leave(r, task, s, f)
-            assert s.total[0] == before + outside.min()
-            for _ in range(5):
-                step(r, task, s, s.far, s.far_rank, np.iinfo(np.int64).min)
-                assert not s.near_low[f] <= s.point[f] <= s.near_high[f]
 
 
 def test_a_walk_sinks_to_a_point_of_the_smaller_box_that_no_step_lowers(brute):

@@ -6,7 +6,6 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from tacit.cli.screen import STAGES
 from tacit.cli.studio.page import View, lay_facts, lay_section, link, view_of
 from tacit.cli.studio.start import read_form
 from tacit.cli.studio.started import JOB, LOG, PartyState, RunState, Started
@@ -15,6 +14,7 @@ from tacit.report.format import show_bound, show_bytes, show_count, show_percent
 from tacit.report.layout import lay_table
 from tacit.report.markup import Markup, concat, keep_lines, tag
 from tacit.report.measures import lay_curves
+from tacit.report.words import STAGES
 from tacit.result import Curve
 
 _JOINED = frozenset({"start", "connect"})

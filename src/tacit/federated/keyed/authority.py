@@ -18,15 +18,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tacit.crypto import KeyPair, agree, derive
 from tacit.errors import FrameError, InputError, PartyError
 from tacit.federated.contract import HELPER, Enter, pack, records, unpack
+from tacit.federated.secagg.messages import SERVER
 from tacit.federated.secagg.plan import Words, add_masks
-from tacit.federated.sums import SERVER, company_of, read_words
+from tacit.federated.secagg.sides import company_of, read_words
 
 OPEN, UPLOAD, RELEASE, RELEASED = range(88, 92)
 AUTHORITY = HELPER
 """The index under which messages go to the authority."""
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
-MOST_WORDS = 1 << 28
-LARGEST_WEIGHT = 255
+MOST_WORDS = 1 << 28  # a server names how many: with named keys clients must have signed it too
+LARGEST_WEIGHT = 255  # a byte of the record
 _SUMMAND = struct.Struct("<IB32s32s64s")
 SUMMAND_BYTES = _SUMMAND.size
 _PAD_BYTES = 16
@@ -143,6 +144,7 @@ class Authority:
         self._check(summands)
         for one in summands if self._keys is not None else ():
             self._check_signature(one, invitation)
+        # Σ y_i F(k_i) by weight: the streams of all who count alike are added in one pass.
         groups: dict[int, list[bytes]] = {}
         try:
             for one in summands:
@@ -166,6 +168,7 @@ class Authority:
                 SERVER, f"it asked for a sum of {len(summands)} clients, wanted {self._minimum}"
             )
         indices, publics = {one.index for one in summands}, {one.public for one in summands}
+        # One client under two numbers, keys or identities would be two of the minimum.
         names = summands if self._keys is None else {one.identity for one in summands}
         if min(len(indices), len(publics), len(names)) < len(summands):
             raise PartyError(SERVER, "it asked for a sum with one client twice")
@@ -175,6 +178,7 @@ class Authority:
         most = LARGEST_WEIGHT if self._is_weighed else 1
         if not 1 <= min(weights) <= max(weights) <= most:
             raise PartyError(SERVER, f"it asked for weights other than 1 to {most}")
+        # Weights of 1 and 255 could make a sum of many clients nearly that of one.
         if max(weights) * self._minimum > sum(weights):
             raise PartyError(
                 SERVER, f"it asked for a sum of which one client is more than 1/{self._minimum}"

@@ -29,9 +29,9 @@ from tacit.federated.keyed.authority import (
     release_message,
     summand_text,
 )
+from tacit.federated.secagg.messages import SERVER
 from tacit.federated.secagg.plan import Words, add_masks, from_wire, to_wire
-from tacit.federated.secagg.sides import Tag, mean_of, words_of
-from tacit.federated.sums import SAVED, SERVER, open_message, plan_sum, read_open
+from tacit.federated.secagg.sides import SAVED, Tag, mean_of, open_sum, plan_sum, read_sum, words_of
 from tacit.ring import Prg
 
 _HEAD_BYTES = 5 + 4 * 4 + 2 * KEY_BYTES + SIGNATURE_BYTES
@@ -63,7 +63,7 @@ class KeyedServerSide:
 
     def __init__(self, config: RoundConfig) -> None:
         self._config, self.plan = config, plan_sum(config)
-        self._invitation = open_message(OPEN, self.plan, config.keys)
+        self._invitation = open_sum(OPEN, self.plan, config.keys)
         self._summands: dict[int, Summand] = {}
         self._sum: Words = np.zeros(self.plan.length, self.plan.dtype)
         self._is_asked = self._is_over = False
@@ -172,7 +172,7 @@ class KeyedClientSide:
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
         """Send the update."""
-        plan = read_open(message, OPEN, self._config)
+        plan = read_sum(message, OPEN, self._config)
         if self._is_sent:
             raise PartyError(SERVER, "it invited this client a second time")
         words = words_of(self._config, plan, offer(), self._prg)

@@ -169,6 +169,7 @@ def estimate(plan: ShuffledPlan, payloads: Sequence[bytes], *, clients: int) -> 
     slope = float(estimate_sum(torch.tensor(1.0), responder, reports=1))
     offset = float(estimate_sum(torch.tensor(0.0), responder, reports=1))
     unit = (slope - offset) * totals + offset * counts
+    # A report is of one coordinate of ± the bound, drawn with probability 1/padded: undo both.
     weight = plan.coordinate_bound * plan.padded / (plan.reports * clients)
     mean = rotate_back(plan, np.asarray((2 * unit - counts) * weight, np.float64))
     return mean, len(pairs) - len(valid)

@@ -16,7 +16,7 @@ import hmac
 import struct
 from typing import cast, final
 
-from tacit.crypto import KeyPair
+from tacit.crypto import KeyPair, agree, derive, make_key_pair, seal, unseal
 from tacit.dp import Bounded
 from tacit.errors import DisagreementError, FrameError, InputError, PartyError
 from tacit.federated.contract import (
@@ -28,7 +28,6 @@ from tacit.federated.contract import (
     records,
     unpack,
 )
-from tacit.federated.shuffled.box import BOX_OVERHEAD, open_box, seal_box
 from tacit.federated.shuffled.plan import (
     METHODS,
     PAYLOAD_BYTES,
@@ -44,6 +43,9 @@ OPEN, BUNDLE, BUNDLES, RELEASED, RECEIPT, CONFIRMED, COMPLAINED = range(32, 39)
 SHUFFLER = HELPER
 """The index under which messages go to the shuffler."""
 
+PUBLIC_BYTES = 32
+BOX_OVERHEAD = PUBLIC_BYTES + 28
+"""Of a sealed box: the public key that it was sealed under, a nonce and a tag."""
 BOX_BYTES = PAYLOAD_BYTES + BOX_OVERHEAD
 DIGEST_BYTES = TAG_BYTES = _KEY_BYTES = 16
 _PLAN = struct.Struct("<IIQdBIId16s32s")
@@ -153,6 +155,7 @@ class Shuffler:
         if session in self._seen:
             raise PartyError("server", "it asked the shuffler to shuffle a round again")
         self._seen.add(session)
+        # All bundles are of one length, or a client would be known by that of its own.
         size = _KEY_BYTES + self._reports * BOX_BYTES + BOX_OVERHEAD
         bundles = records(body, size, sender="server")
         if len(set(bundles)) < len(bundles):
@@ -169,6 +172,7 @@ class Shuffler:
             )
         boxes = records(b"".join(inside), BOX_BYTES, sender="a client")
         order = self._prg.permutation(len(boxes)).tolist()
+        # One receipt for all, sorted: it tells no client, and not the server, whose a report is.
         receipt = write_receipt(boxes)
         tags = [receipt_tag(one[:_KEY_BYTES], name, receipt) if one else _NO_TAG for one in opened]
         return pack(RELEASED, b"".join(boxes[at] for at in order), b"".join(tags))
@@ -355,3 +359,26 @@ def read_open(message: bytes) -> tuple[ShuffledPlan, bytes]:
         session=session,
     )
     return plan, server
+
+
+def seal_box(public: bytes, plaintext: bytes, *, associated: bytes) -> bytes:
+    """Seal to the holder of a public key, under a key pair that is forgotten at once.
+
+    Guarantee: without the private key nobody learns more than the length, if X25519 and AES-GCM
+    hold; a box says nothing about who sealed it, and two boxes not whether one sender made them.
+    Cost: 60 bytes more than the plaintext; two scalar multiplications.
+    """
+    once = make_key_pair()
+    key = derive(agree(once, public), context=b"tacit box" + once.public + public)
+    return once.public + seal(key, plaintext, associated=associated)
+
+
+def open_box(mine: KeyPair, box: bytes, *, associated: bytes) -> bytes:
+    """Open what `seal_box` sealed.
+
+    Raises:
+        InputError: sealed to another key, for another purpose, or changed.
+    """
+    sender = box[:PUBLIC_BYTES]
+    key = derive(agree(mine, sender), context=b"tacit box" + sender + mine.public)
+    return unseal(key, box[PUBLIC_BYTES:], associated=associated)

@@ -26,9 +26,9 @@ from tacit.federated.keyed.authority import (
     release_message,
     summand_text,
 )
-from tacit.federated.promises import promises
 from tacit.federated.secagg.plan import add_masks, centred
-from tacit.federated.sums import open_message, plan_sum
+from tacit.federated.secagg.sides import open_sum, plan_sum
+from tacit.federated.summary import promises
 
 CLIENTS, SIZE = 6, 4
 LAX = {
@@ -299,7 +299,7 @@ def test_keys_of_one_round_are_of_no_use_in_another():
     """A replay: the uploads of an old session in a new one, and the other way round."""
     scene = Scene()
     old = release_message(
-        open_message(OPEN, plan_sum(scene.terms), scene.terms.keys),  # another session, same keys
+        open_sum(OPEN, plan_sum(scene.terms), scene.terms.keys),  # another session, same keys
         scene.some(*range(CLIENTS)),
     )
     other = pads_in(scene.helper(old))
@@ -361,7 +361,7 @@ def test_the_authority_is_sent_keys_and_no_words():
 def test_clients_that_are_invited_apart_give_no_sum_of_fewer():
     """A server that shows two halves two invitations: neither half may be added up alone."""
     stage = Stage(policy(), offers())
-    other = open_message(OPEN, plan_sum(stage.terms), stage.terms.keys)
+    other = open_sum(OPEN, plan_sum(stage.terms), stage.terms.keys)
     shown = {index: stage.server.invite()[0] if index < 3 else other for index in range(CLIENTS)}
     summands = {}
     for index, invitation in shown.items():

@@ -11,7 +11,6 @@ from tacit.dp import DirectionReport, Shuffled, clip, epsilon, estimate_directio
 from tacit.errors import PartyError
 from tacit.federated.contract import VoidRound, pack, records, unpack
 from tacit.federated.shuffled import ShuffledClient, ShuffledPlan, Shuffler, new_session
-from tacit.federated.shuffled.box import open_box
 from tacit.federated.shuffled.roles import (
     BOX_BYTES,
     BUNDLE,
@@ -20,6 +19,7 @@ from tacit.federated.shuffled.roles import (
     RECEIPT,
     RELEASED,
     TAG_BYTES,
+    open_box,
     open_message,
     receipt_tag,
     round_of,

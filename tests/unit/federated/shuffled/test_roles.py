@@ -19,7 +19,6 @@ from tacit.federated.shuffled import (
     estimate,
     new_session,
 )
-from tacit.federated.shuffled.box import open_box, seal_box
 from tacit.federated.shuffled.plan import PAYLOAD_BYTES
 from tacit.federated.shuffled.roles import (
     BOX_BYTES,
@@ -28,8 +27,10 @@ from tacit.federated.shuffled.roles import (
     CONFIRMED,
     RELEASED,
     TAG_BYTES,
+    open_box,
     receipt_tag,
     round_of,
+    seal_box,
     write_receipt,
 )
 from tacit.ring import Prg

@@ -1,4 +1,7 @@
-"""Compiled: diving, and other quick ways to a counterexample that hardly crosses the threshold."""
+"""Compiled: diving, and other quick ways to a counterexample that hardly crosses the threshold.
+
+And the way back from one: to a near miss, from where one more feature may suffice.
+"""
 
 from typing import NamedTuple
 
@@ -6,7 +9,7 @@ import numpy as np
 
 from tacit.verify.kernels.arrays import Ints
 from tacit.verify.kernels.attack.neighbours import judge_point
-from tacit.verify.kernels.attack.tabu import Tabu, begin, step
+from tacit.verify.kernels.attack.tabu import Tabu, begin, descend_within, step
 from tacit.verify.kernels.jit import bare, compiled
 from tacit.verify.kernels.layout.reach import Reach
 from tacit.verify.kernels.layout.tables import Objectives, Rule, Trees
@@ -135,3 +138,26 @@ def _regret(a: Mplp, f: int, low: int, high: int) -> int:
             second = min(second, a.total[rank])
     regret: int = best - second
     return regret
+
+
+@compiled
+def near_miss(instance: Instance, intervals: Ints) -> Ints:
+    """Go from a counterexample to a low point of the smaller box; return its intervals."""
+    r, s, found = instance.r, instance.tabu, intervals.copy()
+    point = _find_ranks(r, intervals)
+    for g in range(point.size):
+        point[g] = min(max(point[g], s.near_low[g]), s.near_high[g])
+    begin(r, instance.task, s, point)
+    write_intervals(instance, descend_within(r, instance.task, s, STEPS), found)
+    return found
+
+
+@compiled
+def _find_ranks(r: Reach, intervals: Ints) -> Ints:
+    """Find the ranks of a point; what lies beyond the box counts as its end."""
+    point = np.zeros(r.feature_id.size, np.int32)
+    for g in range(point.size):
+        first, last, to = r.rank_start[g], r.rank_start[g + 1] - 1, intervals[r.feature_id[g]]
+        while first + point[g] < last and r.rank_high[first + point[g]] < to:
+            point[g] += 1
+    return point

@@ -189,19 +189,6 @@ def step(r: Reach, task: Problem, s: Tabu, change: Longs, rank: Ints, best: int)
     return True
 
 
-@bare
-def leave(r: Reach, task: Problem, s: Tabu, f: int) -> None:
-    """Move a feature out of the smaller box, where that changes least, and let it rest for good."""
-    change, least, best = 0, NOWHERE, -1
-    for rank in range(r.rank_start[f + 1] - r.rank_start[f]):
-        change += s.steps[s.start[f] + rank]
-        if change < least and not s.near_low[f] <= rank <= s.near_high[f]:
-            least, best = change, rank
-    if best >= 0:
-        move(r, task, s, f, best)
-        s.until[f] = NOWHERE
-
-
 @compiled
 def descend_within(r: Reach, task: Problem, s: Tabu, steps: int) -> Ints:
     """Walk within the smaller box; return the lowest point."""

@@ -27,7 +27,7 @@ def some_question(brute, seed):
 def test_after_a_counterexample_a_point_of_the_smaller_box_is_kept(brute, seed):
     model, objectives, home, inside, (low, high) = some_question(brute, seed)
     held = IncrementalVerifier(model, objectives, home[0])
-    for _ in range(3):  # the second time from the point that was kept
+    for _ in range(3):
         outcome, _, intervals = held.extend(low, high, None, inside=inside)
         if outcome != Outcome.COUNTEREXAMPLE:
             return

@@ -22,15 +22,18 @@ from tacit.federated.provision import (
     secret_key_of,
     share_of_key,
 )
+from tacit.federated.secagg.messages import SERVER
 from tacit.federated.secagg.plan import SecAggPlan, Words, centred, from_wire, to_wire
-from tacit.federated.secagg.sides import TAILS, Tag, mean_of, words_of
-from tacit.federated.sums import (
+from tacit.federated.secagg.sides import (
     SAVED,
-    SERVER,
-    open_message,
+    TAILS,
+    Tag,
+    mean_of,
+    open_sum,
     plan_sum,
-    read_open,
+    read_sum,
     read_survivors,
+    words_of,
     write_survivors,
 )
 from tacit.ring import Prg
@@ -89,7 +92,7 @@ class EncryptedServerSide:
 
     def invite(self) -> dict[int, bytes]:
         """Invite everyone to the round."""
-        message = open_message(OPEN, self.plan, self._config.keys)
+        message = open_sum(OPEN, self.plan, self._config.keys)
         return dict.fromkeys(range(self._config.clients), message)
 
     def accept(self, index: int, message: bytes) -> None:
@@ -215,7 +218,7 @@ class EncryptedClientSide:
         self._plan: SecAggPlan | None = None
         self._is_over = False
         if saved is not None:
-            self._plan = read_open(saved[0], OPEN, config)
+            self._plan = read_sum(saved[0], OPEN, config)
             (is_over,) = unpack(saved[1], SAVED, "i", sender="this client")
             self._is_over = bool(is_over)
 
@@ -240,7 +243,7 @@ class EncryptedClientSide:
     def _upload(self, message: bytes, offer: Offer) -> bytes:
         if self._plan is not None:
             raise PartyError(SERVER, "it invited this client a second time")
-        config, plan = self._config, read_open(message, OPEN, self._config)
+        config, plan = self._config, read_sum(message, OPEN, self._config)
         self._check_key()
         words = words_of(config, plan, offer(), self._prg)
         if self._tag is not None:

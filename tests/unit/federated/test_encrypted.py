@@ -10,11 +10,11 @@ from tacit.crypto.cipher import combine, load_secret, load_share
 from tacit.errors import DataError, PartyError
 from tacit.federated import FederatedSpec, PrivacySpec, Update, VoidRound, provision
 from tacit.federated.contract import pack, unpack
-from tacit.federated.encrypted.sides import DECRYPT, PART, UPLOAD, layout_of
-from tacit.federated.promises import promises
+from tacit.federated.encrypted import DECRYPT, PART, UPLOAD, layout_of
 from tacit.federated.provision import public_key_of, read_secret
 from tacit.federated.secagg.plan import dequantise
-from tacit.federated.sums import plan_sum, write_survivors
+from tacit.federated.secagg.sides import plan_sum, write_survivors
+from tacit.federated.summary import promises
 from tacit.ring import Prg
 
 CLIENTS, SIZE = 5, 30
