@@ -13,11 +13,17 @@ import pytest
 import torch
 
 from harness import ALICE, BOB, simulate
-from tacit.dp import ADD_REMOVE_RECORD, DiscreteGaussian, Repeated, epsilon, event_from_record
-from tacit.dp.codec import event_to_record
+from tacit.dp import (
+    ADD_REMOVE_RECORD,
+    DiscreteGaussian,
+    Repeated,
+    epsilon,
+    event_from_record,
+    event_to_record,
+)
 from tacit.errors import ConfigError
 from tacit.ring import Prg
-from tacit.training import joint
+from tacit.training import Privacy, joint
 from tacit.training.accounting import plan_privacy
 from tacit.training.joint import (
     COIN_BITS,
@@ -31,7 +37,7 @@ from tacit.training.joint import (
     thresholds,
 )
 from tacit.training.makers import draw_noise, share_noise
-from tacit.training.privacy import Measures, Privacy
+from tacit.training.privacy import Measures
 from test_transcripts import SAMPLES, assert_carries_nothing
 
 WHOLE = 1 << COIN_BITS
