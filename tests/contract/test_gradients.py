@@ -6,9 +6,7 @@ import torch
 from gradient_cases import CASES, HOT, values_of
 from harness import ALICE, BOB, simulate
 from tacit.mpc import PROTOCOLS
-from tacit.nn.gradient import GradientOps
-from tacit.nn.plain import TorchOps
-from tacit.nn.tape import pull_back
+from tacit.nn import GradientOps, TorchOps, pull_back
 
 BOUND = 4.0
 # One convolution of each kind: the clear tests have all.

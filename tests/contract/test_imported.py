@@ -10,9 +10,7 @@ from torch.nn import functional
 from harness import ALICE, BOB, simulate
 from tacit.errors import InputError, RangeError
 from tacit.mpc import PROTOCOLS
-from tacit.nn import TorchOps, import_module, quarters_of, size_of
-from tacit.nn.gradient import GradientOps
-from tacit.nn.tape import pull_back
+from tacit.nn import GradientOps, TorchOps, import_module, pull_back, quarters_of, size_of
 
 
 class Residual(nn.Module):

@@ -8,10 +8,8 @@ from torch import nn
 
 from harness import ALICE, BOB, simulate
 from tacit.mpc import PROTOCOLS
-from tacit.nn import import_module
-from tacit.nn.gradient import GradientOps
+from tacit.nn import GradientOps, import_module, pull_back
 from tacit.nn.table import LAYERS
-from tacit.nn.tape import pull_back
 
 
 class Attending(nn.Module):

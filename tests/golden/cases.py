@@ -5,15 +5,17 @@ and returns plain tables.
 Simulated clients never drop out of the slice: who does is drawn afresh, and sizes follow.
 """
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from golden import calls, wrong
-from golden.jobs import run_job
+from golden import calls, examples, wrong
+from golden.jobs import plan_jobs, run_job
 from golden.keys import agreed_table, key_table
-from golden.product import KINDS
+from golden.product import KINDS, allow
 
 Case = Callable[[Path], Any]
 _FEW = {"data.owners.bank.rows": [0, 40], "data.owners.insurer.rows": [10, 50]}
@@ -26,8 +28,22 @@ def _job(name: str, **changes: Any) -> Case:
     return partial(_run, name=name, changes=changes)
 
 
-def _run(folder: Path, *, name: str, changes: dict[str, Any]) -> Any:
-    return run_job(folder, name, **changes)
+def _run(folder: Path, *, name: str, changes: dict[str, Any], after: str | None = None) -> Any:
+    if after is not None:  # it leaves a model, or shares of one
+        run_job(after)
+    return run_job(name, **changes)
+
+
+def _attacked(folder: Path, *, name: str) -> Any:
+    return run_job(name, attacked=True)
+
+
+def _allowed(folder: Path) -> Any:
+    """Train with a program of the job's, which its owner has read and allowed."""
+    with patch.dict(os.environ, {"HOME": str(folder)}):
+        allow(folder / "examples" / "jobs" / "train-text" / "model.py")
+        # A step of 24 rows of 32 tokens, and two looks: the plan of all of them is in the slice.
+        return run_job("train-text", **{"training.epochs": 1})
 
 
 SLICE: dict[str, Case] = {
@@ -98,8 +114,49 @@ SLICE: dict[str, Case] = {
         **{"train.epochs": 1, "train.private_epochs": 1, "canaries": None, "data.length": 32},
         model={"layers": 1, "width": 16, "vocabulary": 300},
     ),
+    "planned": plan_jobs,
     "audit": _job("audit-digits", **{"audit.shadows": 4, "train.epochs": 2, "data.rows": 100}),
     **calls.SLICE,
 }
 """By the name of the file that says what came out."""
-REST: dict[str, Case] = {}
+_NOBODY_DROPS = {"federated.simulated_drops": 0.0}
+REST: dict[str, Case] = {
+    **{
+        f"job {name}": _job(name)
+        for name in (
+            *("audit-digits", "audit-private", "fit-columns", "fit-cipher"),
+            *("fl-hospitals", "fl-threshold", "fl-shuffle", "infer-encrypted"),
+            *("text-hospital", "train-columns", "train-digits", "train-private"),
+        )
+    },
+    **{
+        f"job {name}": _job(name, **_NOBODY_DROPS)
+        for name in ("fl-digits", "fl-encrypted", "fl-keyed")
+    },
+    **{
+        f"job {name}": partial(_run, name=name, changes={}, after=after)
+        for name, after in (
+            ("infer-alone", "train-digits"),
+            ("infer-digits", "train-digits"),
+            ("predict", "train-digits"),
+            ("predict-columns", "train-columns"),
+        )
+    },
+    **{
+        f"job {name}": partial(_attacked, name=name)
+        for name in ("split", "split-defended", "split-private")
+    },
+    "job train-text": _allowed,
+    # What follows takes a quarter of an hour as it stands.
+    "job train-resnet": _job(
+        "train-resnet", **_FEW_DIGITS, **{"training.epochs": 1, "training.batch": 16}
+    ),
+    "job train-mnist": _job(
+        "train-mnist",
+        **{"data.owners.north.rows": [0, 300], "data.owners.south.rows": [3000, 3300]},
+        **{"training.epochs": 1},
+    ),
+    "job fl-mnist": _job("fl-mnist", **_NOBODY_DROPS, **{"federated.rounds": 2}),
+    **examples.cases(),
+}
+NEEDS_MNIST = ("job infer-encrypted", "job train-mnist", "job fl-mnist")

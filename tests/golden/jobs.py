@@ -1,6 +1,8 @@
 """Jobs, as they lie in examples/jobs or made smaller, run with every party a thread."""
 
 import io
+import os
+from unittest.mock import patch
 
 from rich.console import Console
 
@@ -12,6 +14,7 @@ from golden.product import (
     Place,
     Progress,
     Usage,
+    allow,
     data_folders,
     kind_of,
     load_job,
@@ -41,18 +44,18 @@ def changed(name, changes):
     return raw
 
 
-def run_job(folder, name, *, attacked=False, **changes):
+def run_job(name, *, attacked=False, **changes):
     """Plan a job, run it, and return what is promised, foreseen, sent, shown and kept."""
     job = read_job(changed(name, changes), source=f"{name}.toml") if changes else None
     job = job or load_job(JOBS / f"{name}.toml")
     kind = kind_of(job)
-    foreseen = kind.forecast(job, Asked(search=data_folders()))
+    foreseen = foresee(job)
     with Watch() as watch:
         if kind.run is not None:
             part = kind.run(job, OnConsole(Console(file=io.StringIO())), data_folders())
             result, files = part.result, {"here": sorted(part.files)}
         else:
-            result, files = _in_threads(kind, job, folder, attacked)
+            result, files = _in_threads(kind, job, attacked)
     claims = (*foreseen.claims, *result.claims)
     return {
         "plan": outlook_table(foreseen),
@@ -63,7 +66,29 @@ def run_job(folder, name, *, attacked=False, **changes):
     }
 
 
-def _in_threads(kind, job, folder, attacked):
+def foresee(job):
+    """Return what `tacit plan` says of a job."""
+    return kind_of(job).forecast(job, Asked(search=data_folders()))
+
+
+def has_mnist():
+    """Tell whether a set is here that is not in the repository."""
+    return any((folder / "mnist" / "mnist.npz").is_file() for folder in data_folders())
+
+
+def plan_jobs(folder):
+    """Plan every example as it stands, but federated ones, whose plan rehearses a round."""
+    found = {}
+    with patch.dict(os.environ, {"HOME": str(folder)}):
+        allow(folder / "examples" / "jobs" / "train-text" / "model.py")
+        for path in sorted(JOBS.glob("*.toml")):
+            job = load_job(path)
+            if "mnist" not in (raw := path.read_text()) and 'kind = "federated"' not in raw:
+                found[path.stem] = outlook_table(foresee(job))
+    return found
+
+
+def _in_threads(kind, job, attacked):
     def party(session):
         usage = Usage()
         place = Place(
@@ -72,7 +97,7 @@ def _in_threads(kind, job, folder, attacked):
             report=lambda: usage.report(
                 name=session.me, role=job.role(session.me), progress=session.progress
             ),
-            out=folder / "at" / session.me / job.job.name,
+            out=job.out,
         )
         return kind.take_part(session, job, place)
 
@@ -87,7 +112,7 @@ def _in_threads(kind, job, folder, attacked):
     if kind.complete is not None:
         result = kind.complete(job, result, job.out, data_folders())
     if kind.attack is not None and attacked:
-        result = kind.attack(job, result, data_folders(), Progress(None))
+        result = kind.attack(job, result, data_folders(), Progress())
     files = {
         me: {
             "files": sorted(part.files),

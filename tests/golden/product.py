@@ -3,6 +3,7 @@
 from tacit.cli.commands.ask import ask
 from tacit.cli.environment import data_folders
 from tacit.cli.screen import OnConsole
+from tacit.crypto import make_identity
 from tacit.dp import Accountant, event_to_record
 from tacit.errors import InputError, TacitError
 from tacit.federated import AGGREGATORS
@@ -14,6 +15,7 @@ from tacit.jobs.outlook import Asked
 from tacit.jobs.serve import serve_here
 from tacit.jobs.toml import ListedError, describe_type, read_toml, strip_type
 from tacit.jobs.toml_text import write_toml
+from tacit.nn.code import allow
 from tacit.party import Meeting, Progress, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Cost, Forecast, Leak, Metric, Result
 from tacit.transport import Meter, Patience, memory_pair
@@ -44,12 +46,14 @@ __all__ = [
     "Session",
     "TacitError",
     "Usage",
+    "allow",
     "ask",
     "data_folders",
     "describe_type",
     "event_to_record",
     "kind_of",
     "load_job",
+    "make_identity",
     "merge_results",
     "read_job",
     "read_toml",

@@ -2,7 +2,8 @@
 
 import pytest
 
-from golden.cases import REST, SLICE
+from golden.cases import NEEDS_MNIST, REST, SLICE
+from golden.jobs import has_mnist
 from golden.record import difference, forgotten, run
 
 HOW = "if this is meant: cd tests; python -m golden --write"
@@ -19,8 +20,13 @@ def test_what_is_promised_sent_shown_and_refused_is_as_it_was(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REST)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.data) if one in NEEDS_MNIST else one for one in REST],
+)
 def test_so_it_is_of_all_examples(name):
+    if name in NEEDS_MNIST and not has_mnist():
+        pytest.skip("MNIST is not here: TACIT_DATA names the folder that has mnist/mnist.npz")
     check(name)
 
 

@@ -140,16 +140,26 @@ def _name(index):
 
 
 def together(messages):
-    """Write links of clients that carry the same once, with the clients' names."""
-    found = {}
+    """Write links of clients that carry the same once, with the clients' numbers."""
+    found = defaultdict(list)
     for link, said in messages.items():
-        found.setdefault((re.sub(r"client \d+", "client", link), json.dumps(said)), []).append(link)
-    return {
-        " and ".join(sorted(links, key=lambda one: [int(n) for n in re.findall(r"\d+", one)]))
-        if len(links) > 1
-        else links[0]: messages[links[0]]
-        for links in found.values()
-    }
+        found[re.sub(r"client \d+", "client *", link), json.dumps(said)].append(link)
+    told = {}
+    for (name, _), links in found.items():
+        numbers = sorted(int(number) for link in links for number in re.findall(r"\d+", link))
+        told[name.replace("client *", f"client {spans(numbers)}")] = messages[links[0]]
+    return told
+
+
+def spans(numbers):
+    """Write ascending numbers, those that follow each other as first–last."""
+    runs = []
+    for one in numbers:
+        if runs and runs[-1][1] == one - 1:
+            runs[-1][1] = one
+        else:
+            runs.append([one, one])
+    return ", ".join(f"{first}–{last}" if last > first else f"{first}" for first, last in runs)
 
 
 def fold(messages):

@@ -6,11 +6,10 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from golden.jobs import JOBS, changed
+from golden.jobs import JOBS, changed, foresee
 from golden.keys import keys_of
 from golden.product import (
     KINDS,
-    Asked,
     ListedError,
     TacitError,
     kind_of,
@@ -158,7 +157,7 @@ def planned(raw: dict[str, Any]) -> str | list[str]:
     kind, found = kind_of(job), []
     for look in (
         lambda: kind.check_inputs(job, tuple(job.parties)),
-        lambda: kind.forecast(job, Asked()),
+        lambda: foresee(job),
     ):
         try:
             look()

@@ -18,8 +18,7 @@ import torch
 from harness import ZeroPrg
 from private_llm import BRIEF, answering, speak, tiny
 from tacit import ring
-from tacit.llm.permuted import FORMS, fit_precision
-from tacit.llm.permuted.batch import Batch
+from tacit.llm.permuted import FORMS, Batch, fit_precision
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.incremental import Incremental

@@ -13,8 +13,14 @@ import pytest
 import torch
 
 from harness import ALICE, BOB, simulate
-from tacit.dp import ADD_REMOVE_RECORD, DiscreteGaussian, Repeated, epsilon, event_from_record
-from tacit.dp.codec import event_to_record
+from tacit.dp import (
+    ADD_REMOVE_RECORD,
+    DiscreteGaussian,
+    Repeated,
+    epsilon,
+    event_from_record,
+    event_to_record,
+)
 from tacit.errors import ConfigError
 from tacit.ring import Prg
 from tacit.training import noise

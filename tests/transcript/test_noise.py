@@ -13,8 +13,13 @@ import pytest
 import torch
 from scipy.stats import gamma
 
-from tacit.audit.privacy import audit_federated_rounds, audit_rounds, laplace_tail, try_noise
-from tacit.audit.privacy.noise import try_count
+from tacit.audit.privacy import (
+    audit_federated_rounds,
+    audit_rounds,
+    laplace_tail,
+    try_count,
+    try_noise,
+)
 from tacit.dp import (
     GAUSSIANS,
     REPLACE_CLIENT,

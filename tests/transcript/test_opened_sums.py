@@ -19,11 +19,11 @@ from aggregated import Stage
 from formal_sums import sums
 from tacit.crypto import make_key_pair
 from tacit.errors import PartyError
-from tacit.federated import FederatedSpec, PrivacySpec, Update
+from tacit.federated import FederatedSpec, PrivacySpec, Update, VoidRound
 from tacit.federated import encrypted as encrypted_sides
 from tacit.federated.aggregators import Once
 from tacit.federated.bounded import NormCheck, send_update, sum_checked
-from tacit.federated.contract import VoidRound, pack, records, unpack
+from tacit.federated.contract import pack, records, unpack
 from tacit.federated.keyed import authority as keyed_authority
 from tacit.federated.keyed import sides as keyed_sides
 from tacit.federated.keyed.authority import UPLOAD, release_message
