@@ -1,4 +1,9 @@
-"""Private matching of rows over a session."""
+"""Private matching of rows over a session, by points of Curve25519 that every owner raises once.
+
+Meadows (1986), and Huberman, Franklin and Hogg (1999): raising commutes, so that ids that all have
+end in one point, whatever way round they went; an id that is not common stays behind the keys of
+the others, by the Diffie–Hellman assumption.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, Self, TypeVar
@@ -12,7 +17,8 @@ from tacit.party import Fact, Session
 from tacit.party.cost import Message, Round
 from tacit.result import Claim, Leak, LeakKind
 
-_CHUNK = 1 << 16  # points per message
+_CHUNK = 1 << 16
+"""Points of a message: 2 MiB."""
 _MOST_IDS = 1 << 26
 _WHY = {"output": "rows must be matched", "protocol": "points of all owners are compared"}
 IDS = Fact(
@@ -56,15 +62,24 @@ def align_rows(
     me = list(owners).index(session.me)
     after, before = owners[(me + 1) % len(owners)], owners[me - 1]
     with session.progress.stage("match ids", total) as advance:
-        points, done = matcher.blind(_reporting(advance, 0)), len(ids)
+        points, done = matcher.blind(advance), len(ids)
         for turn in range(1, len(owners)):
             _send(session, after, f"match {turn}", points)
             source = owners[me - turn]
             got = _recv(session, before, f"match {turn}", counts[source])
-            points = _raised(matcher, got, before, _reporting(advance, done))
+            try:
+                points = matcher.raise_points(got, _reporting(advance, done))
+            except InputError as error:
+                raise PartyError(before, f"sent ids that cannot be matched: {error}") from error
             done += counts[source]
-        # What I hold now are the points of the owner after me.
-        finals = _share_finals(session, owners, counts, points)
+        # What I hold now are the points of the owner after me: everyone shows them to everyone.
+        finals = {after: points}
+        others = [(at, owner) for at, owner in enumerate(owners) if owner != session.me]
+        for _, owner in others:
+            _send(session, owner, "match end", points)
+        for at, owner in others:
+            whose = owners[(at + 1) % len(owners)]
+            finals[whose] = _recv(session, owner, "match end", counts[whose])
     common = matcher.match(finals.pop(session.me), list(finals.values()))
     if not common:
         raise DataError(none_in_common(owners))
@@ -93,7 +108,8 @@ def announce_ids(
         for owner in owners
     }
     for owner, count in counts.items():
-        _check_count(owner, count)
+        if not 0 < count <= _MOST_IDS:
+            raise PartyError(owner, f"says it has {count} ids")
     return counts
 
 
@@ -121,33 +137,6 @@ def declare_matching(counts: Mapping[str, int]) -> tuple[Round, ...]:
         )
         for sent in rounds
     )
-
-
-def _check_count(owner: str, count: int) -> None:
-    if not 0 < count <= _MOST_IDS:
-        raise PartyError(owner, f"says it has {count} ids")
-
-
-def _share_finals(
-    session: Session, owners: Sequence[str], counts: Mapping[str, int], points: bytes
-) -> dict[str, bytes]:
-    """Show everyone the points that came all the way round to me."""
-    me = list(owners).index(session.me)
-    finals = {owners[(me + 1) % len(owners)]: points}
-    others = [owner for owner in owners if owner != session.me]
-    for owner in others:
-        _send(session, owner, "match end", points)
-    for owner in others:
-        whose = owners[(list(owners).index(owner) + 1) % len(owners)]
-        finals[whose] = _recv(session, owner, "match end", counts[whose])
-    return finals
-
-
-def _raised(matcher: Matcher, points: bytes, sender: str, report: Report) -> bytes:
-    try:
-        return matcher.raise_points(points, report)
-    except InputError as error:
-        raise PartyError(sender, f"sent ids that cannot be matched: {error}") from error
 
 
 def _send(session: Session, to: str, tag: str, points: bytes) -> None:
@@ -246,16 +235,16 @@ def claims_of_matching(matched: Mapping[str, int]) -> tuple[Claim, ...]:
     """Return what a matching promises, by how many ids every owner had; nothing if none did."""
     if not matched:
         return ()
+    guarantee = "hidden, but for how many there are"
+    if len(matched) > 2:
+        guarantee += (
+            "; each learns which of its own ids every single other party has, and how many ids "
+            "others have in common"
+        )
     return (
         Claim(
             subject="ids that not all parties have, towards the other parties",
-            guarantee="hidden, but for how many there are"
-            + (
-                "; each learns which of its own ids every single other party has, and how many "
-                "ids others have in common"
-                if len(matched) > 2
-                else ""
-            ),
+            guarantee=guarantee,
             assumptions=(
                 "the parties follow the protocol; ids that one only guesses can be tried by "
                 "putting them into its file",

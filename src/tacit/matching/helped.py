@@ -1,9 +1,10 @@
 """Matching of rows by a helper who is trusted not to work with an owner: fast, exact or fuzzy.
 
 Owners share a key that the helper has not, and send it keyed tags of their ids; the helper says
-which rows belong together. Fuzzy tags are Bloom filters of letter pairs, as Hardy et al. match, and
-`hidden` is their way to keep the outcome from the owners: the helper puts rows that match side by
-side, fills up with others, and alone knows which is which.
+which rows belong together. Fuzzy tags are Bloom filters of letter pairs (Schnell, Bachteler and
+Reiher 2009), as Hardy et al. (2017) match, and `hidden` is their way to keep the outcome from the
+owners: the helper puts rows that match side by side, fills up with others, and alone knows which
+is which.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from tacit.crypto.cipher import Numbers
 from tacit.crypto.matching import check_ids
 from tacit.crypto.tags import FILTER_BYTES, TAG_BYTES, make_filters, make_tags, match_filters
 from tacit.errors import ConfigError, DataError, PartyError
+from tacit.matching.align import none_in_common
 from tacit.party import Session
 from tacit.party.cost import Message, Round
 from tacit.result import Claim, Leak
@@ -69,7 +71,13 @@ def align_by_helper(
     if session.me == helper:
         return _help(session, owners, counts, size, kind, least)
     check_ids(ids)
-    key = _shared_key(session, owners)
+    if session.me == owners[0]:  # draws a key for all owners
+        key = Prg.from_os().bytes(_KEY_BYTES)
+        for owner in owners[1:]:
+            session.send(owner, "tag key", torch.frombuffer(bytearray(key), dtype=torch.uint8))
+    else:
+        words = session.recv(owners[0], "tag key", (_KEY_BYTES,), dtype=torch.uint8)
+        key = words.numpy().tobytes()
     order = np.argsort(Prg.from_os().words(len(ids)).numpy())  # rows are sent in no order
     mixed = [ids[at] for at in order.tolist()]
     tags = make_tags(mixed, key) if kind == "helper" else make_filters(mixed, key)
@@ -80,20 +88,9 @@ def align_by_helper(
         raise PartyError(helper, "gave rows places that are not in a row")
     session.ledger.record(*leaks_of_helped(counts, len(chosen), helper, kind, to=session.me))
     if not len(chosen):
-        raise DataError(f"{', '.join(owners)} have no id in common; are the ids written alike?")
+        raise DataError(none_in_common(owners))
     found: Numbers = order[chosen[np.argsort(places[chosen])]]
     return found
-
-
-def _shared_key(session: Session, owners: Sequence[str]) -> bytes:
-    """Let the first owner draw a key for all owners."""
-    if session.me == owners[0]:
-        key = Prg.from_os().bytes(_KEY_BYTES)
-        for owner in owners[1:]:
-            data = torch.frombuffer(bytearray(key), dtype=torch.uint8)
-            session.send(owner, "tag key", data)
-        return key
-    return session.recv(owners[0], "tag key", (_KEY_BYTES,), dtype=torch.uint8).numpy().tobytes()
 
 
 def _help(
@@ -127,7 +124,7 @@ def _help(
     leaks = leaks_of_helped(counts, int(matched.sum()), session.me, kind, to=session.me)
     session.ledger.record(*leaks)
     if not len(matched):
-        raise DataError(f"{', '.join(owners)} have no id in common; are the ids written alike?")
+        raise DataError(none_in_common(owners))
     return matched
 
 
