@@ -58,8 +58,8 @@ def test_a_linear_layer_by_hand_has_the_gradients_of_autograd(widths, has_bias):
         cuts = [10 * torch.randn(9, width) for width in widths]
         y = torch.randint(0, 6, (9,))
         found = scorer.expect(y, share)(cuts, part)
-        slopes, gradients = reference(layer, cuts, y, share)
-        for ours, theirs in zip(found.slopes, slopes, strict=True):
+        back, gradients = reference(layer, cuts, y, share)
+        for ours, theirs in zip(found.gradients, back, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
         torch.testing.assert_close(found.logits, layer(torch.cat(cuts, 1)).detach())
         found.finish()
