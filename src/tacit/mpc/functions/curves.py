@@ -61,6 +61,7 @@ def _silu(x: float) -> float:
     return x * _sigmoid(x)
 
 
+@cache
 def _fit(outline: Outline) -> tuple[float, ...]:
     """Place breakpoints so that every piece is off by about what it may, as few as that takes."""
     edges = [outline.low]
@@ -89,6 +90,7 @@ def _fit_on_some_grid(
     return min(found)[1:] if found else None
 
 
+@cache
 def _fit_on_grid(outline: Outline, step: float) -> tuple[float, ...] | None:
     """Place breakpoints on a grid, for pieces that hold one step below; None if that fails."""
     edges, high = [step * floor(outline.low / step)], outline.high + step
@@ -201,16 +203,24 @@ def cut_outline(
     """Cut a function into pieces whose breakpoints lie on a grid, if one is fine enough."""
     gridded = _fit_on_some_grid(outline, bound, 2.0**-frac_bits) if outline.is_smooth else None
     step, edges = gridded or (0.0, _fit(outline))
+    breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
+    slack = (round(log2(step * 2**frac_bits)),) * len(breaks) if step else ()
+    pieces = _pieces(outline, edges, step, frac_bits, value_bits)
+    return Curve(breaks, pieces, value_bits, largest + 2.0**-8, slack)
+
+
+@cache  # a model has many bounds, and few of them lie on another grid
+def _pieces(
+    outline: Outline, edges: tuple[float, ...], step: float, frac_bits: int, value_bits: int
+) -> tuple[tuple[int, ...], ...]:
+    """Fit a polynomial between every two breakpoints, each from one step below."""
     pieces = [_polynomial(outline.below, frac_bits, value_bits)]
     for low, high in pairwise(edges):
         # At 0, where many inputs lie, values are right to the last place.
         fit = fit_through_zero if low - step <= 0 < high else interpolate
         ends = low - step, high, frac_bits, value_bits
         pieces.append(fit(outline.inside, *ends, degree=outline.degree))
-    pieces.append(_polynomial(outline.above, frac_bits, value_bits))
-    breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
-    slack = (round(log2(step * 2**frac_bits)),) * len(breaks) if step else ()
-    return Curve(breaks, tuple(pieces), value_bits, largest + 2.0**-8, slack)
+    return (*pieces, _polynomial(outline.above, frac_bits, value_bits))
 
 
 def _exact(outline: Outline, frac_bits: int, largest: float) -> Curve:
