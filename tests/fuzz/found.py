@@ -14,6 +14,14 @@ FOUND = {
     "a curve of no numbers": Program(
         inputs=(Given("alice", 32.0, [[], []], (2, 0)),), steps=(Step("gelu", (0,)),)
     ),
+    "the tail of softplus under a large bound": Program(
+        inputs=(Given("alice", 2.0**17, [-4.82, -5.5546875, 5.4], (3,)),),
+        steps=(Step("softplus", (0,)),),
+    ),
+    "the root of a large number": Program(
+        inputs=(Given("alice", 16384.0, [2128.3872, 16000.0], (2,)),),
+        steps=(Step("sqrt", (0,)),),
+    ),
     "a comparison of no numbers": Program(
         inputs=(Given("bob", 8.0, [], (0,)),), steps=(Step("relu", (0,)),)
     ),

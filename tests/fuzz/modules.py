@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fuzz.program import Verdict
+from fuzz.judge import Verdict
 from tacit.errors import InputError
 from tacit.nn import TorchOps, import_module
 

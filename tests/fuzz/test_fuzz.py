@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from fuzz import program as programs
+from fuzz.draw import Coverage, draw
 from fuzz.found import FOUND
+from fuzz.judge import judge, shrink
 from fuzz.modules import draw_module, judge_module, shrink_module
-from fuzz.program import draw, judge, shrink
 from tacit.mpc import PROTOCOLS
 from tacit.nn import TorchOps
 
@@ -27,9 +28,9 @@ def test_what_was_wrong_once_is_right(protocol, name):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_random_programs_are_right_or_refused_by_name(protocol):
-    outcomes = []
+    outcomes, coverage = [], Coverage()
     for seed in SLICE:
-        program = draw(seed)
+        program = draw(seed, protocol, coverage)
         verdict = judge(program, protocol)
         assert verdict.outcome != "wrong", f"{seed}: {verdict.how}\n{program}"
         outcomes.append(verdict.outcome)
@@ -53,7 +54,14 @@ def test_a_module_is_cut_down_to_the_line_that_has_a_fault(monkeypatch):
 
 
 def test_the_same_seed_draws_the_same_program():
-    assert draw(7) == draw(7) != draw(8)
+    assert draw(7, "sealed") == draw(7, "sealed") != draw(8, "sealed")
+
+
+def test_what_was_drawn_least_comes_first():
+    coverage = Coverage()
+    for seed in range(120):
+        draw(seed, "permuted3", coverage)
+    assert min(coverage.by_verb("permuted3").values()) > 0
 
 
 def test_a_fault_is_found_and_cut_down_to_the_verb_that_has_it(monkeypatch):
@@ -63,14 +71,17 @@ def test_a_fault_is_found_and_cut_down_to_the_verb_that_has_it(monkeypatch):
     def wrong(ops, x, low, high):
         return verb.private(ops, x, low, high + 1e-3)
 
+    def is_wrong(program):
+        return judge(program, protocol).outcome == "wrong"
+
     monkeypatch.setitem(programs.VERBS, "clamp", replace(verb, private=wrong))
-    seeds = (seed for seed in range(5000) if any(s.verb == "clamp" for s in draw(seed).steps[:-1]))
-    seed = next(s for s in seeds if judge(draw(s), protocol).outcome == "wrong")
-    smallest = shrink(draw(seed), protocol)
+    drawn = (draw(seed, protocol) for seed in range(5000))
+    wanted = (one for one in drawn if any(s.verb == "clamp" for s in one.steps[:-1]))
+    smallest = shrink(next(one for one in wanted if is_wrong(one)), is_wrong, protocol)
     assert [one.verb for one in smallest.steps] == ["clamp"]
     again = eval(repr(smallest), vars(programs))  # noqa: S307 - as it is printed for a test
     assert again == smallest
-    assert judge(again, protocol).outcome == "wrong"
+    assert is_wrong(again)
 
 
 @pytest.mark.slow

@@ -23,9 +23,9 @@ from tacit.party import Fact, Session
 
 DEEPEST = 12
 """Complete trees double with every level."""
-MOST_LEAVES = 1 << 20
+MOST_LEAVES = 1 << 20  # what a peer may announce, as is the number of columns
 MOST_COLUMNS = 1 << 14
-KEY_BOUND = float(1 << 31)
+KEY_BOUND = float(1 << 31)  # floats of 32 bits have so many places in their order, on either side
 LARGEST_SCORE = float(1 << 30)
 """Scores are whole numbers up to this: finer than any that a float of 32 bits tells apart."""
 _FIRST, _LAST = -(1 << 31) + 1, (1 << 31) - 1  # before and behind every floating-point number

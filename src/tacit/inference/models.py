@@ -1,6 +1,5 @@
 """Where a model owner's logistic regression comes from: trained on its own rows, or a file."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -76,21 +75,17 @@ def logistic_of(state: Mapping[str, Tensor], *, source: str) -> dict[str, Tensor
             f"{source}: wanted 'weight' and 'bias', got {', '.join(state) or 'nothing'}"
         )
     weight, bias = found["weight"], found["bias"]
-    _check_shapes(source, tuple(weight.shape), tuple(bias.shape))
+    # One number per feature, as a row, a column or a plain list, and one.
+    is_list = weight.dim() in (1, 2) and weight.numel() == max(weight.shape) > 0
+    if not is_list or bias.numel() != 1:
+        raise DataError(
+            f"{source}: wanted 'weight' of shape (features,) and 'bias' of shape (1,), "
+            f"got {tuple(weight.shape)} and {tuple(bias.shape)}"
+        )
     weights = as_weights(weight.double(), bias.double())
     if not all(bool(torch.isfinite(part).all()) for part in weights.values()):
         raise DataError(f"{source} holds NaN or infinite weights")
     return weights
-
-
-def _check_shapes(source: str, weight: tuple[int, ...], bias: tuple[int, ...]) -> None:
-    """Refuse what is not one number per feature, as a row, a column or a plain list, and one."""
-    is_list = len(weight) in (1, 2) and math.prod(weight) == max(weight) > 0
-    if not is_list or math.prod(bias) != 1:
-        raise DataError(
-            f"{source}: wanted 'weight' of shape (features,) and 'bias' of shape (1,), "
-            f"got {weight} and {bias}"
-        )
 
 
 def save_logistic(path: Path, weights: dict[str, Tensor]) -> None:

@@ -2,7 +2,10 @@
 
 What runs is a program of `ops`, so which tensors are read and written does not depend on what is
 in them. Products with weights can go to an accelerator outside (Tramèr and Boneh, Slalom 2019):
-it sees the left operand under a one-time pad, and what it answers is checked to 2^-40.
+before the rows come, r is drawn and r·W computed inside; the accelerator gets x + r,
+and what it answers less r·W is x·W. `tacit.mpc.outsource` checks the answer with random vectors
+(Freivalds 1977) to 2^-40. Slalom works modulo a prime of 24 bits, here words wrap at 2^64: a pad is
+as uniform, and an int64 product needs no reduction.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +23,7 @@ from tacit.nn.ops import Pair
 from tacit.ring import Prg
 
 _FRAC_BITS = 20
-_ROOM_BITS = 62
+_ROOM_BITS = 62  # of a product with a sign: a bit is left for rounding
 
 
 class ObliviousOps(TorchOps):
@@ -58,15 +61,12 @@ class TracedOps:
 
         def step(*args: Any, **named: Any) -> Any:
             found = call(*args, **named)
-            seen = [_shape(one) for one in (*args, *named.values(), found)]
-            self.steps.append((verb, *seen))
+            seen = (*args, *named.values(), found)
+            shapes = [str(tuple(x.shape)) if isinstance(x, Tensor) else repr(x) for x in seen]
+            self.steps.append((verb, *shapes))
             return found
 
         return step
-
-
-def _shape(value: object) -> str:
-    return str(tuple(value.shape)) if isinstance(value, Tensor) else repr(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +148,7 @@ class SlalomOps(ObliviousOps):
             self._pads.append(_Pad(words, ring.matmul(words, weight.matrix)))
             return torch.matmul(x, y)
         pad = self._pads.pop(0)  # never twice: two operands under one pad show their difference
+        # Saturation: beyond it a product could wrap, and be wrong without a word.
         whole = torch.clamp((x * 2.0**_FRAC_BITS).round(), -weight.most, weight.most)
         hidden = whole.to(torch.int64) + pad.words
         self.given += 1

@@ -206,8 +206,12 @@ class Marked:
                 behind, by which a number ends.
             among: only these owners.
         """
+        least = 0.1 if stresses_marks else 1.0
         counted = (
-            _stressed(one.is_private) if stresses_marks else [1.0] * len(one.ids)
+            [
+                1.0 if marked or behind else least
+                for marked, behind in zip(one.is_private, (False, *one.is_private), strict=False)
+            ]
             for one in self.texts
         )
         return self._units(self.texts, counted, length, by_owner, among)
@@ -308,9 +312,3 @@ def enclose(tokens: Tokens, starts: Sequence[int], ends: Sequence[int]) -> Token
         (*((0, 0) for _ in starts), *tokens.offsets, *((last, last) for _ in ends)),
         (*(False for _ in starts), *tokens.is_private, *(False for _ in ends)),
     )
-
-
-def _stressed(marks: Sequence[bool]) -> list[float]:
-    return [
-        1.0 if one or before else 0.1 for one, before in zip(marks, (False, *marks), strict=False)
-    ]

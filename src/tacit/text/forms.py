@@ -85,22 +85,12 @@ _MAIL_FRAMES = ("发到{}。", "邮箱：{}", "请写信给{}，谢谢")
 _NAME_FRAMES = ("我叫{}。", "病人{}昨天来过", "{}医生您好")
 
 
-def _han_count(prg: Prg) -> str:
-    low = ("两", "半", "三", "四", "五", "十", "十二", "二十", "三四", "十几", "一百")
-    return low[_below(prg, len(low))]
-
-
-def _mail(prg: Prg) -> str:
-    return f"li.{_digits(prg, 3)}@mail{_below(prg, 9)}.example.cn"
+_HAN_COUNTS = ("两", "半", "三", "四", "五", "十", "十二", "二十", "三四", "十几", "一百")
 
 
 def _phone(prg: Prg) -> str:
     forms = (f"1{_between(prg, 3, 9)}{_digits(prg, 9)}", f"010-{_digits(prg, 8)}")
     return forms[_below(prg, len(forms))]
-
-
-def _name(prg: Prg) -> str:
-    return "王李张刘陈"[_below(prg, 5)] + "秀英伟芳娜敏静强磊洋"[_below(prg, 10)]
 
 
 FORMS: Mapping[str, tuple[Sequence[str], Draw]] = {
@@ -116,11 +106,20 @@ FORMS: Mapping[str, tuple[Sequence[str], Draw]] = {
     "doses in Chinese": (_DOSE_FRAMES, lambda prg: in_han(_between(prg, 1, 500))),
     "dates": (_DATE_FRAMES, _date),
     "dates in Chinese": (_DATE_FRAMES, _han_date),
-    "counts in Chinese": (_COUNT_FRAMES, _han_count),
+    "counts in Chinese": (
+        _COUNT_FRAMES,
+        lambda prg: _HAN_COUNTS[_below(prg, len(_HAN_COUNTS))],
+    ),
     "telephone numbers": (_OPEN_FRAMES, _phone),
     "identity numbers": (_OPEN_FRAMES, lambda prg: _digits(prg, 17) + "X"),
-    "e-mail addresses": (_MAIL_FRAMES, _mail),
-    "names of people": (_NAME_FRAMES, _name),
+    "e-mail addresses": (
+        _MAIL_FRAMES,
+        lambda prg: f"li.{_digits(prg, 3)}@mail{_below(prg, 9)}.example.cn",
+    ),
+    "names of people": (
+        _NAME_FRAMES,
+        lambda prg: "王李张刘陈"[_below(prg, 5)] + "秀英伟芳娜敏静强磊洋"[_below(prg, 10)],
+    ),
 }
 """Frames and fillings by form."""
 
@@ -149,7 +148,10 @@ def measure_recall(
 
     The interval is Clopper and Pearson's, of texts that are drawn as the sample was.
     """
-    hits = [_is_covered(policy(text), span) for text, span in labelled]
+    hits = []
+    for text, wanted in labelled:
+        marked = {at for span in policy(text) for at in range(span.start, span.end)}
+        hits.append(marked.issuperset(range(wanted.start, wanted.end)))
     return proportion(name, sum(hits), len(hits))
 
 
@@ -167,8 +169,3 @@ def coverage_sheet(policy: Policy) -> Sheet:
         rows=tuple(rows),
         caption=f"{_FEW} invented sentences of each form. What is not covered is not protected.",
     )
-
-
-def _is_covered(spans: Sequence[Span], wanted: Span) -> bool:
-    marked = {at for span in spans for at in range(span.start, span.end)}
-    return marked.issuperset(range(wanted.start, wanted.end))

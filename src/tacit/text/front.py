@@ -30,20 +30,29 @@ from tacit.nn import add_adapters, merge_adapters
 from tacit.result import Claim
 from tacit.ring import Prg
 from tacit.text.corpus import Marked, Units
-from tacit.text.tune import Course, tune, tune_private
+from tacit.text.tune import Course, silent, tune, tune_private
 from tacit.text.vote import Adapter, Ballot, train_voters
 
 Method = Literal["none", "all-dp", "jft", "vote"]
-"""No protection; DP-SGD on whole texts; redacted texts, then DP-SGD; a writer and voters."""
+"""No protection; DP-SGD on whole texts; redacted texts, then DP-SGD; a writer and voters.
+
+"jft" is "just fine-tune twice" of Shi et al. 2022 (selective privacy by a policy).
+"""
 
 Tell = Callable[[str, int, int], None]
 """Told the stage, and how many of how many steps of it are done."""
 
 UNMARKED = "what the policy does not mark, and how many marks there are, is not protected"
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    """Say nothing."""
+_NO_CLAIM = Claim(
+    subject="each text",
+    guarantee="no guarantee",
+    assumptions=("texts are trained on as they are",),
+)
+_WRITER_CLAIM = Claim(
+    subject="what a policy marks of each owner, in the writer alone",
+    guarantee="does not depend on it",
+    assumptions=(UNMARKED, "what voters say is paid for from a budget, token by token"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +122,7 @@ def fine_tune(
     plan: TextPlan,
     *,
     prg: Prg | None = None,
-    tell: Tell = _silent,
+    tell: Tell = silent,
 ) -> Tuned:
     """Tune a model on a marked corpus; `module` is trained in place.
 
@@ -127,12 +136,15 @@ def fine_tune(
     if plan.method == "none":
         units = corpus.originals(length=plan.length, by_owner=False)
         tune(module, units, plan.course, prg=prg, note=lambda *at: tell("tune", *at))
-        return Tuned(module=module, claim=_no_claim("texts are trained on as they are"))
+        return Tuned(module=module, claim=_NO_CLAIM)
     if plan.method != "all-dp":
         # A model that is released has seen numbers, if false ones; a writer leaves places open.
         stand_ins = prg.fork("stand-ins") if plan.method == "jft" else None
         units = corpus.redactions(length=plan.length, stand_ins=stand_ins)
-        spared = _never(units, corpus) if plan.method == "vote" else ()
+        spared: tuple[int, ...] = ()
+        if plan.method == "vote":  # a writer must not forget the signs that no redacted text holds
+            held = {one for unit in units.rows for row in unit for one in row.ids.tolist()}
+            spared = tuple({one for sign in corpus.signs for one in sign} - held)
         note = partial(tell, "redacted texts")
         tune(module, units, plan.course, prg=prg, note=note, spared=spared)
     if plan.method == "vote":
@@ -146,7 +158,7 @@ def fine_tune(
             layers=plan.layers,
             prg=prg.fork("voters"),
         )
-        return Tuned(module=module, claim=_writer_claim(), voters=tuple(voters))
+        return Tuned(module=module, claim=_WRITER_CLAIM, voters=tuple(voters))
     units = _private_units(corpus, plan)
     learning = _learning(module, plan)
     private = tune_private(
@@ -171,9 +183,9 @@ def fine_tune(
 def planned_claim(module: nn.Module, corpus: Marked, plan: TextPlan) -> tuple[Claim, float]:
     """Return what a training will promise, and noise per clip, before it begins."""
     if plan.method == "none":
-        return _no_claim("texts are trained on as they are"), 0.0
+        return _NO_CLAIM, 0.0
     if plan.method == "vote":
-        return _writer_claim(), 0.0
+        return _WRITER_CLAIM, 0.0
     units = _private_units(corpus, plan)
     events = _noisy_events(module, len(units), plan, plan.relation)
     delta = plan.delta or _delta(units)
@@ -236,6 +248,7 @@ def _noisy_events(
     """Return what the training with noise does, for any noise per clip."""
     learning = _learning(module, plan)
     numbers = sum(p.numel() for p in learning.parameters() if p.requires_grad)
+    # As `make_private` counts: each step draws every unit with this probability (Poisson).
     rate = min(1.0, min(plan.private.batch, units) / units)
     steps = plan.private.epochs * math.ceil(1 / rate)
 
@@ -248,12 +261,6 @@ def _noisy_events(
     return events
 
 
-def _never(units: Units, corpus: Marked) -> tuple[int, ...]:
-    """List the signs of numbers that no text holds: a writer must not forget them."""
-    held = {one for unit in units.rows for row in unit for one in row.ids.tolist()}
-    return tuple({one for sign in corpus.signs for one in sign} - held)
-
-
 def _private_units(corpus: Marked, plan: TextPlan) -> Units:
     return corpus.originals(
         length=plan.length, by_owner=plan.unit == "owner", stresses_marks=plan.method == "jft"
@@ -261,7 +268,11 @@ def _private_units(corpus: Marked, plan: TextPlan) -> Units:
 
 
 def _learning(module: nn.Module, plan: TextPlan) -> nn.Module:
-    """Return what learns under noise: adapters, or everything."""
+    """Return what learns under noise: adapters, or everything.
+
+    Noise has a norm that grows with the root of the number of weights, an update does not; so few
+    weights learn better under one ε (Yu et al. 2022).
+    """
     if not plan.rank:
         return module.requires_grad_(True)
     return add_adapters(module, rank=plan.rank, seed=0, only=plan.layers)
@@ -281,15 +292,3 @@ def _stated(claim: Claim, corpus: Marked, plan: TextPlan) -> Claim:
         "a text that stands under several owners is promised less, ε for each place that holds it"
     )
     return replace(claim, assumptions=(*claim.assumptions, *more))
-
-
-def _no_claim(why: str) -> Claim:
-    return Claim(subject="each text", guarantee="no guarantee", assumptions=(why,))
-
-
-def _writer_claim() -> Claim:
-    return Claim(
-        subject="what a policy marks of each owner, in the writer alone",
-        guarantee="does not depend on it",
-        assumptions=(UNMARKED, "what voters say is paid for from a budget, token by token"),
-    )

@@ -95,20 +95,17 @@ def _of_losses(
             losses, kept = token_losses(module, ids.to(place)), weights[..., 1:].to(place)
             sums += (losses * kept).double().flatten(1).sum(1).tolist()
             counts += kept.double().flatten(1).sum(1).tolist()
-    return _ratio_metric(name, np.array(sums), np.array(counts))
-
-
-def _ratio_metric(name: str, sums: np.ndarray, counts: np.ndarray) -> Metric:
-    mean = float(sums.sum() / counts.sum())
-    used = int((counts > 0).sum())
+    lost, kept_counts = np.array(sums), np.array(counts)
+    samples = kept_counts.sum()
+    mean, used = float(lost.sum() / samples), int((kept_counts > 0).sum())
     # The delta method for a ratio of sums over texts.
-    spread = float(np.sqrt(((sums - mean * counts) ** 2).sum()) / counts.sum())
+    spread = float(np.sqrt(((lost - mean * kept_counts) ** 2).sum()) / samples)
     is_known = used > 1 and spread > 0
     return Metric(
         name=name,
         value=math.exp(mean),
         unit="",
-        samples=int(counts.sum()),
+        samples=int(samples),
         low=math.exp(mean - _Z95 * spread) if is_known else None,
         high=math.exp(mean + _Z95 * spread) if is_known else None,
         note=f"exp of the mean loss over tokens; interval over {used} texts",

@@ -16,14 +16,14 @@ from tacit.errors import ConfigError
 from tacit.ring import Prg
 from tacit.text.corpus import Row, Units, collate
 
-_RISING = 0.06  # share of the steps in which the rate rises
-_NEAR = 16  # batches among which rows are put in order
+_RISING = 0.06  # share of the steps in which the rate rises, as RoBERTa's (Liu et al. 2019)
+_NEAR = 16  # batches among which rows are put in order: little padding, and still much chance
 
 Note = Callable[[int, int], None]
 """Told how many steps of how many are done."""
 
 
-def _silent(done: int, total: int) -> None:
+def silent(*progress: object) -> None:
     """Say nothing."""
 
 
@@ -73,7 +73,7 @@ def tune(
     course: Course,
     *,
     prg: Prg,
-    note: Note = _silent,
+    note: Note = silent,
     is_half: bool = False,
     spared: Sequence[int] = (),
 ) -> None:
@@ -117,7 +117,7 @@ def tune_private(
     clip: float,
     relation: Relation,
     prg: Prg | None = None,
-    note: Note = _silent,
+    note: Note = silent,
     is_half: bool = False,
 ) -> Private:
     """Train what is not frozen under (ε, δ), a unit for a unit of the relation.

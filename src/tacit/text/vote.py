@@ -49,8 +49,9 @@ class Ballot:
     def event(self) -> Pure:
         """What one token tells about the marks of one owner.
 
-        A voter's clipped score moves by 2 · clip at most, the mean by 2 · clip / voters, the log of
-        a probability by twice that over the temperature: numerator and denominator.
+        It is the exponential mechanism (McSherry and Talwar 2007) on the mean of clipped scores: a
+        voter's score moves by 2 · clip at most, the mean by 2 · clip / voters, the log of a
+        probability by twice that over the temperature: numerator and denominator.
         """
         return Pure(
             epsilon=4 * self.clip / (self.voters * self.temperature) + MARGIN,
@@ -61,6 +62,9 @@ class Ballot:
 
 def count_votes(public: Tensor, voters: Tensor, ballot: Ballot) -> list[int]:
     """Return the weight of every option: it is drawn with weight / sum, exactly.
+
+    Weights are whole numbers, as doubles that are rounded on the way give their inputs away by the
+    outcomes that cannot occur (Mironov 2012).
 
     Guarantee: if one row of `voters` is another, no quotient of the probabilities of an option
     exceeds e^ε of ``ballot.event``.
@@ -163,7 +167,7 @@ def _thin(module: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in module.named_parameters() if p.requires_grad]
 
 
-class Stacked(nn.Module):
+class StackedAdapters(nn.Module):
     """A linear layer beside as many adapters as there are rows in front: (models, …, width)."""
 
     def __init__(self, base: nn.Linear, downs: Tensor, ups: Tensor) -> None:
@@ -185,18 +189,14 @@ def stack_voters(
     writer: nn.Module, adapters: Sequence[Adapter], *, layers: Sequence[str]
 ) -> nn.Module:
     """Return one module that runs every adapter at once: the voters, and the public one last."""
-    learning = add_adapters(writer, rank=_rank(adapters), seed=0, only=layers)
+    ranks = {down.shape[0] for one in adapters for down, _ in one.values()}
+    if len(ranks) != 1:
+        raise ConfigError(f"wanted voters of one rank, got {sorted(ranks)}")
+    learning = add_adapters(writer, rank=ranks.pop(), seed=0, only=layers)
     for name, layer in list(learning.named_modules()):
         if isinstance(layer, Adapted):
             downs, ups = [one[name][0] for one in adapters], [one[name][1] for one in adapters]
             place = layer.base.weight.device
-            stacked = Stacked(layer.base, torch.stack(downs).to(place), torch.stack(ups).to(place))
-            learning.set_submodule(name, stacked)
+            both = torch.stack(downs).to(place), torch.stack(ups).to(place)
+            learning.set_submodule(name, StackedAdapters(layer.base, *both))
     return learning.requires_grad_(False)
-
-
-def _rank(adapters: Sequence[Adapter]) -> int:
-    ranks = {down.shape[0] for one in adapters for down, _ in one.values()}
-    if len(ranks) != 1:
-        raise ConfigError(f"wanted voters of one rank, got {sorted(ranks)}")
-    return ranks.pop()

@@ -1,4 +1,8 @@
-"""Rows in slots, as CryptoNets has them: a ciphertext for every number of a row, for all rows."""
+"""Rows in slots, as CryptoNets has them: a ciphertext for every number of a row, for all rows.
+
+Gilad-Bachrach et al. 2016: slot i of every ciphertext belongs to row i, so no slot is
+ever turned, a weight is one number for all slots, and thousands of rows cost what one does.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,6 +72,7 @@ class InSlots:
             second = first if left is right else _affine(keys, right, vectors)
             vectors.append([keys.multiply(a, b) for a, b in zip(first, second, strict=True)])
         for one in _affine(keys, circuit.out, vectors):
+            # Slots without a row hold what the weights make of zeros: the offsets of the model.
             mask = keys.draw(randomness, keys.ring.degree)
             mask[:rows] = 0
             yield keys.sent(keys.released(one, mask, randomness))

@@ -1,8 +1,8 @@
 """A model as a circuit of one row: affine maps, and products of pairs of values between them.
 
 Tracing a model with `CircuitOps` folds everything linear between two products into one sparse
-matrix, as CryptoNets does by hand (Gilad-Bachrach et al. 2016, section 4: adjacent linear layers
-collapse). Weights are plain here: who evaluates owns them.
+matrix, as CryptoNets does by hand (Gilad-Bachrach et al. 2016). Weights are plain here: who
+evaluates owns them.
 """
 
 from collections.abc import Mapping, Sequence

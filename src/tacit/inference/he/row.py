@@ -2,8 +2,14 @@
 
 The owner of the rows lays its numbers out as the first matrix reads them (the windows of a
 convolution, say, which are public), so that this one needs no turns but to add up copies. Later
-matrices go by their diagonals (Halevi and Shoup) in baby and giant steps. Sums of the last one
-are left to the receiver: its terms are masked by numbers that add up to zero.
+matrices go by their diagonals in baby and giant steps (Halevi and Shoup 2014, 2018):
+M·v = Σ diag_i(M) · turn(v, i), with i = giant · b + baby. Turns by less than b are made once for
+all giants; those by multiples of b are shared by Horner's rule, so that about 2√n turns stand for
+n. Sums of the last one are left to the receiver: its terms are masked by numbers
+that add up to zero.
+
+Only one of the two rows of slots that SEAL has is used: a turn stays inside a row. Sizes are filled
+up to powers of two, so that values lie in the row with a period and a turn by it is the identity.
 """
 
 from collections.abc import Iterator, Sequence
@@ -180,6 +186,7 @@ class InRow:
                 total = _plus_product(keys, total, found, (_OUT, 0, at * reads + read))
             for name in out.products:
                 total = _plus_product(keys, total, ready[name], (_OUT, name, at))
+            # Single terms would tell the receiver weights; under this mask only sums are told.
             mask = keys.draw(randomness, ring.degree)
             terms = mask[: ring.degree // 2].reshape(copies, period)
             terms[:, 0] = -(terms[:, 1:].astype(object).sum(axis=1)) % ring.plain_modulus
@@ -220,7 +227,10 @@ class InRow:
         return keys.plus(total, slots)
 
     def _by_diagonals(self, keys: SlotKeys, number: int, name: int, vector: Any) -> Any:
-        """Multiply by a matrix: babies are turned one by one, giants by Horner's rule."""
+        """Multiply by a matrix: babies are turned one by one, giants by Horner's rule.
+
+        Weights of giant g were turned back by g·b (`_diagonals_of`), as they are turned along here.
+        """
         count, baby = _diagonals(_power(self._sizes[name]), _power(self._uses[number].size))
         turned = [vector]
         for _ in range(1, baby):

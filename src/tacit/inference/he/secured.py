@@ -138,6 +138,7 @@ class Enciphered(Direct):
         shape, bound = share_input_facts(session, crew.client, x, bound=self.input_bound)
         if len(shape) < 2:
             raise DataError(f"wanted rows of numbers, got an input of shape {shape}")
+        # Of their common key and the number of the run: no message of another run fits.
         tag = session.shared(session.peers[0]).fork(f"he {session.begin_run()}").bytes(TAG_BYTES)
         if session.me == crew.server:
             plan, whole = self.he_plan(shape, bound)
@@ -169,7 +170,7 @@ class Enciphered(Direct):
 
     def _ask(self, session: Session, plan: HePlan, x: Tensor, bound: float, tag: bytes) -> Tensor:
         """Be the owner of the rows: send keys and rows, decrypt the answers."""
-        server, scale = self.crew.server, plan.parameters.input_scale
+        server = self.crew.server
         with session.progress.stage("keys"):
             mine = plan.way.client()
             for at, data in enumerate(mine.keys()):
@@ -181,7 +182,7 @@ class Enciphered(Direct):
                 f"{beyond} of {flat.size} inputs are larger than the agreed bound ±{bound:g}; "
                 "raise the bound or scale the data"
             )
-        rows = np.rint(flat * 2.0**scale).astype(np.int64)
+        rows = np.rint(flat * 2.0**plan.parameters.input_scale).astype(np.int64)
         sizes, found = plan.way.sizes(), []
         for flight in np.array_split(_batches(rows, sizes.batch), plan.flights()):
             batches = [rows[first:end] for first, end in flight.tolist()]
@@ -199,7 +200,12 @@ class Enciphered(Direct):
                     except DataError as error:
                         raise DisagreementError(server, str(error)) from error
         whole = np.concatenate(found)
-        real = np.vectorize(partial(_unscaled, scale=plan.parameters.output_scale), otypes=[float])
+        scale = plan.parameters.output_scale
+
+        def unscaled(number: int) -> float:  # whole numbers may be larger than a float's digits
+            return number / (1 << scale) if scale >= 0 else float(number << -scale)
+
+        real = np.vectorize(unscaled, otypes=[float])
         out = structure_of(self.model, self.weights, tuple(x.shape)).out.shape
         return torch.from_numpy(real(whole)).reshape(x.shape[0], *out[1:])
 
@@ -226,11 +232,6 @@ def _batches(rows: Any, batch: int) -> Any:
     """Return where every batch begins and ends."""
     starts = np.arange(0, len(rows), batch)
     return np.stack([starts, np.minimum(starts + batch, len(rows))], axis=1)
-
-
-def _unscaled(number: int, scale: int) -> float:
-    """Divide by a power of two; whole numbers may be larger than a float's digits."""
-    return number / (1 << scale) if scale >= 0 else float(number << -scale)
 
 
 def _send(session: Session, to: str, tag: str, data: bytes, phase: Any = "online") -> None:

@@ -15,7 +15,7 @@ from tacit.transport.lobby import Guest, Lobby, Notes
 from tacit.transport.meeting import MAX_HALF_LINKS
 from tacit.transport.stream import socket_link
 
-_TICK_S = 0.2
+_TICK_S = 0.2  # how long the end of a service waits for who listens
 _MOST_ARRIVALS = 4
 """Links of one client that are being made, each in place of the one before."""
 _log = logging.getLogger(__name__)

@@ -57,7 +57,7 @@ class PredictionClient:
         shape = tuple(rows.shape)
         spec = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.feature_bound)
         words = encode_input(Input(self._me, "rows", spec), rows.double())
-        mask = self._prg.words(shape)
+        mask = self._prg.words(shape)  # a one-time pad: one server gets it, the other what it hides
         replies = self._exchange((mask, words - mask))
         return ring.decode(replies[0] + replies[1], frac_bits=task.frac_bits)
 

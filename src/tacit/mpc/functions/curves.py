@@ -61,19 +61,20 @@ def _silu(x: float) -> float:
     return x * _sigmoid(x)
 
 
-def _fit(outline: Outline) -> tuple[float, ...]:
+@cache
+def _fit(outline: Outline, coarse: float = 0.0) -> tuple[float, ...]:
     """Place breakpoints so that every piece is off by about what it may, as few as that takes."""
     edges = [outline.low]
     while edges[-1] < outline.high:
         left, width = edges[-1], outline.high - edges[-1]
-        while _off(outline, left, left + width) > outline.error:
+        while _off(outline, left, left + width, coarse) > outline.error:
             width *= 0.97
         edges.append(left + width)
     return tuple(edges)
 
 
 def _fit_on_some_grid(
-    outline: Outline, bound: float, unit: float
+    outline: Outline, bound: float, unit: float, coarse: float
 ) -> tuple[float, tuple[float, ...]] | None:
     """Find the grid that costs least, such that one block of bits spans all differences.
 
@@ -83,36 +84,42 @@ def _fit_on_some_grid(
     found = []
     for bits in range(6, ONE_BLOCK_BITS + 1):
         step = 2.0 ** (ceil(log2(reach)) + 1 - bits)
-        edges = _fit_on_grid(outline, step) if step >= unit else None
+        edges = _fit_on_grid(outline, step, coarse) if step >= unit else None
         if edges is not None:
             found.append(((1 << bits) / 8 + 8 * (outline.degree + 1) * len(edges), step, edges))
     return min(found)[1:] if found else None
 
 
-def _fit_on_grid(outline: Outline, step: float) -> tuple[float, ...] | None:
+@cache
+def _fit_on_grid(outline: Outline, step: float, coarse: float) -> tuple[float, ...] | None:
     """Place breakpoints on a grid, for pieces that hold one step below; None if that fails."""
     edges, high = [step * floor(outline.low / step)], outline.high + step
     while edges[-1] < high:
         left, width = edges[-1], step
-        if _off(outline, left - step, left + width) > outline.error:
+        if _off(outline, left - step, left + width, coarse) > outline.error:
             return None
         while (
-            left + width < high and _off(outline, left - step, left + width + step) <= outline.error
+            left + width < high
+            and _off(outline, left - step, left + width + step, coarse) <= outline.error
         ):
             width += step
         edges.append(left + width)
     return tuple(edges)
 
 
-def _off(outline: Outline, low: float, high: float) -> float:
-    """Measure how far a piece through Chebyshev points is from a function on an interval."""
+def _off(outline: Outline, low: float, high: float, coarse: float) -> float:
+    """Measure how far a piece through Chebyshev points is from a function on an interval.
+
+    Its highest coefficient may be off by ``coarse``, for which the lower ones make up in part.
+    """
     function, degree = outline.inside, outline.degree
     middle, reach = (low + high) / 2, (high - low) / 2
     at = middle + reach * np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
     fitted = np.polynomial.polynomial.polyfit(at, [function(float(x)) for x in at], degree)
     probe = np.linspace(low, high, 33)
     true = np.array([function(float(x)) for x in probe])
-    return float(np.abs(np.polynomial.polynomial.polyval(probe, fitted) - true).max())
+    rounding = coarse * reach**degree / 2.0 ** (degree - 1)
+    return float(np.abs(np.polynomial.polynomial.polyval(probe, fitted) - true).max()) + rounding
 
 
 OUTLINES: dict[str, Outline] = {
@@ -141,6 +148,8 @@ CUBES = {name: replace(OUTLINES[name], degree=3) for name in ("gelu", "silu")}
 """How to cut a function whose argument can have any precision, as it is rescaled anyway."""
 LEAST_BITS = 8
 """Fewer fraction bits than these of the highest coefficient would show."""
+_FINE_BITS = 12
+"""With as many nothing shows."""
 _LEAST_CUBIC_BITS = 15
 """The same of cubics, whose pieces are wide."""
 _FEWEST_BITS = 12
@@ -199,18 +208,31 @@ def cut_outline(
     outline: Outline, frac_bits: int, bound: float, largest: float, value_bits: int
 ) -> Curve:
     """Cut a function into pieces whose breakpoints lie on a grid, if one is fine enough."""
-    gridded = _fit_on_some_grid(outline, bound, 2.0**-frac_bits) if outline.is_smooth else None
-    step, edges = gridded or (0.0, _fit(outline))
+    # Of large bounds the squares keep few bits: their rounding counts as error. Cubics keep all.
+    spare_bits = value_bits - outline.degree * frac_bits
+    is_coarse = outline.degree < 3 and spare_bits < _FINE_BITS
+    coarse = 2.0 ** (-spare_bits - 1) if is_coarse else 0.0
+    unit = 2.0**-frac_bits
+    gridded = _fit_on_some_grid(outline, bound, unit, coarse) if outline.is_smooth else None
+    step, edges = gridded or (0.0, _fit(outline, coarse))
+    breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
+    slack = (round(log2(step * 2**frac_bits)),) * len(breaks) if step else ()
+    pieces = _pieces(outline, edges, step, frac_bits, value_bits)
+    return Curve(breaks, pieces, value_bits, largest + 2.0**-8, slack)
+
+
+@cache  # a model has many bounds, and few of them lie on another grid
+def _pieces(
+    outline: Outline, edges: tuple[float, ...], step: float, frac_bits: int, value_bits: int
+) -> tuple[tuple[int, ...], ...]:
+    """Fit a polynomial between every two breakpoints, each from one step below."""
     pieces = [_polynomial(outline.below, frac_bits, value_bits)]
     for low, high in pairwise(edges):
         # At 0, where many inputs lie, values are right to the last place.
         fit = fit_through_zero if low - step <= 0 < high else interpolate
         ends = low - step, high, frac_bits, value_bits
         pieces.append(fit(outline.inside, *ends, degree=outline.degree))
-    pieces.append(_polynomial(outline.above, frac_bits, value_bits))
-    breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
-    slack = (round(log2(step * 2**frac_bits)),) * len(breaks) if step else ()
-    return Curve(breaks, tuple(pieces), value_bits, largest + 2.0**-8, slack)
+    return (*pieces, _polynomial(outline.above, frac_bits, value_bits))
 
 
 def _exact(outline: Outline, frac_bits: int, largest: float) -> Curve:

@@ -99,9 +99,9 @@ def _divided_by_root(ops: Primitives[V], rows: V, eps: float) -> V:
 def norm_rows(ops: RescalingVerbs[V], x: V, *, eps: float, length: float, centred: bool) -> V:
     """Bring rows that are no longer than ``length`` to a mean square of 1, as cheaply as can be.
 
-    Range: a mean square, with ``eps``, of at least 2^-24 of the largest that is possible: between
-    2^-20 and 2^-6; of many rows, or of rows that can be very long, that of `layer_norm`. Shorter
-    rows come out too small.
+    Range: a mean square, with ``eps``, of at least 2^-24 to 2^-20 of the largest that is possible,
+    as the plan notes: between 2^-20 and 2^-2; of many rows, or of rows that can be very long, that
+    of `layer_norm`. Shorter rows come out too small.
     Error: that of `norm_within` or of `layer_norm`. Cost under sealed: 5 rounds for up to 512 rows,
     16 for more.
     """
@@ -126,8 +126,9 @@ def norm_within(
     """Bring the last dimension to a mean square of 1, and before to mean 0 if it is to be centred.
 
     Range: rows of a mean square of at most ``largest_mean`` (whoever calls this must know that: a
-    longer row wraps around) and, with ``eps``, at least 2^-24 of it, or 2^-20 if that is more;
-    whether all rows are, ``watch`` can tell.
+    longer row wraps around) and, with ``eps``, at least 2^-24 to 2^-20 of it (what it is exactly,
+    for rows of that length, the plan notes), or 2^-20 if that is more; whether all rows are,
+    ``watch`` can tell.
     Error: below 0.2 % and 2^-12 for rows that are not among the shortest. Cost under sealed: 5
     rounds; watching takes 8 bytes each way and 32 from the dealer per element, and no round.
     """

@@ -1,0 +1,108 @@
+"""A campaign: which way comes next, what was drawn so far, and what came of it."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuzz.draw import Coverage, draw
+from fuzz.judge import Verdict, judge, shrink
+from fuzz.modules import draw_module, judge_module, shrink_module
+from tacit.mpc import PROTOCOLS
+
+WAYS = {
+    **dict.fromkeys(PROTOCOLS, 1.0),
+    "modules": 0.4,
+}
+"""What can be drawn, and which part of the time it gets beside others."""
+
+
+@dataclass
+class Campaign:
+    """Seeds from one on: each draws what has taken least of its time so far."""
+
+    ways: list[str]
+    seed: int = 0
+    wrong: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+    deep: int = 0
+    coverage: Coverage = field(default_factory=Coverage)
+
+    @classmethod
+    def of(cls, kept: dict[str, Any], ways: list[str]) -> "Campaign":
+        """Take up what an earlier part has kept."""
+        drawn = Counter({tuple(cell): count for *cell, count in kept.get("drawn", [])})
+        refused = {tuple(cell) for cell in kept.get("refused", [])}
+        return cls(
+            ways,
+            int(kept["next"]),
+            outcomes=Counter(kept.get("outcomes", {})),
+            seconds=Counter(kept.get("seconds", {})),
+            steps=int(kept.get("steps", 0)),
+            deep=int(kept.get("deep", 0)),
+            coverage=Coverage(drawn, refused),
+        )
+
+    def kept(self) -> dict[str, Any]:
+        """Return what another part of the campaign goes on from."""
+        return {
+            "next": self.seed,
+            "outcomes": self.outcomes,
+            "seconds": self.seconds,
+            "steps": self.steps,
+            "deep": self.deep,
+            "drawn": [[*cell, count] for cell, count in sorted(self.coverage.drawn.items())],
+            "refused": sorted(self.coverage.refused),
+        }
+
+    def go_on(self) -> None:
+        """Draw what the next seed gives, and judge it."""
+        way = min(self.ways, key=lambda one: self.seconds[one] / WAYS[one])
+        start = time.process_time()
+        verdict = self._module() if way == "modules" else self._program(way)
+        self.seconds[way] += time.process_time() - start
+        self.outcomes[f"{way}: {verdict.outcome}"] += 1
+        self.seed += 1
+
+    def _program(self, protocol: str) -> Verdict:
+        program = draw(self.seed, protocol, self.coverage)
+        verdict = judge(program, protocol)
+        self.steps += len(program.steps)
+        self.deep += len(program.steps) >= 3
+        if verdict.outcome == "wrong":
+            smallest = shrink(
+                program, lambda one: judge(one, protocol).outcome == "wrong", protocol
+            )
+            self._tell(f'judge(found, "{protocol}")', smallest, judge(smallest, protocol).how)
+        return verdict
+
+    def _module(self) -> Verdict:
+        module = draw_module(self.seed)
+        verdict = judge_module(module)
+        if verdict.outcome == "wrong":
+            smallest = shrink_module(module)
+            self._tell("judge_module(found)", smallest, judge_module(smallest).how)
+        return verdict
+
+    def _tell(self, judged: str, smallest: object, how: str) -> None:
+        self.wrong += 1
+        print(f"# {how}\ndef test_seed_{self.seed}():\n    found = {smallest!r}")
+        print(f'    assert {judged}.outcome != "wrong"\n', flush=True)
+
+    def report(self) -> str:
+        """Say what was covered, and what least."""
+        took = sum(self.seconds.values())
+        runs = sum(self.outcomes.values())
+        lines = [
+            f"{runs} drawn up to seed {self.seed - 1}, {self.deep} programs of depth 3 or more, "
+            f"{self.steps} steps, {took:.0f} s of processor; wrong: {self.wrong}",
+            f"{len(self.coverage.cells)} combinations of verb, type, shape, bound and protocol, "
+            f"of which {len(self.coverage.refused)} refused by name",
+        ]
+        lines += [f"  {name} {count}" for name, count in sorted(self.outcomes.items())]
+        for protocol in (one for one in self.ways if one in PROTOCOLS):
+            least = list(self.coverage.by_verb(protocol).items())[:4]
+            lines.append(f"  {protocol}, least: " + ", ".join(f"{n} {c}" for n, c in least))
+        return "\n".join(lines)
