@@ -96,7 +96,9 @@ def _entry(name: str, found: Found) -> str:
         head = ""
     parts = [f"## `{name}`\n\n{head}{_markdown(found.words)}".rstrip()]
     if isinstance(node, ast.ClassDef):
-        for one in node.body:
+        bases = [_find("tacit.result", ast.unparse(one)) for one in node.bases]
+        shared = [one for base in bases if base for one in ast.iter_child_nodes(base.node)]
+        for one in (*shared, *node.body):
             if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
                 words = _markdown(ast.get_docstring(one) or "")
                 parts.append(f"### `{_signature(f'{short}.{one.name}', one)}`\n\n{words}".rstrip())

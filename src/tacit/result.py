@@ -10,7 +10,7 @@ from math import ceil
 from typing import Literal
 
 from tacit import __version__
-from tacit.notebook import lines, table
+from tacit.notebook import Shown, lines, table
 
 Phase = Literal["setup", "offline", "online"]
 PHASES: tuple[Phase, ...] = ("setup", "offline", "online")
@@ -225,6 +225,32 @@ class Result:
 
     def _repr_html_(self) -> str:
         return table(f"{self.kind}: {self.name}", self.headline())
+
+
+class Reported(Shown):
+    """Something that parties computed together, and what its run says about itself."""
+
+    result: Result
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return what was measured on the rows kept for it."""
+        return self.result.utility
+
+    @property
+    def ledger(self) -> tuple[Leak, ...]:
+        """Return what was shown to whom, and why."""
+        return self.result.leakage
+
+    @property
+    def cost(self) -> Cost:
+        """Return the metered traffic and rounds."""
+        return self.result.metered
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """Return what is promised, and what is not."""
+        return self.result.claims
 
 
 def _promised(one: Claim) -> str:

@@ -39,8 +39,32 @@ class Compression:
         if self.kind not in COMPRESSORS:
             known = ", ".join(sorted(COMPRESSORS))
             raise ConfigError(f"compress.kind: wanted one of {known}, got {self.kind!r}")
-        _check_settings(self)
-        _check_values(self)
+        needs, takes = COMPRESSORS[self.kind]
+        asked = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name != "kind"
+        }
+        given = {name for name, value in asked.items() if value is not None and value is not False}
+        missing, strange = needs - given, given - needs - takes
+        if missing:
+            raise ConfigError(f"compress: kind {self.kind!r} needs {', '.join(sorted(missing))}")
+        if strange:
+            known = ", ".join(sorted(needs | takes)) or "no settings"
+            raise ConfigError(
+                f"compress: kind {self.kind!r} has no {', '.join(sorted(strange))}; "
+                f"it takes {known}"
+            )
+        if self.k is not None and self.k < 1:
+            raise ConfigError(f"compress.k: wanted at least 1, got {self.k}")
+        if self.alpha is not None and not 0 <= self.alpha <= 1:
+            raise ConfigError(f"compress.alpha: wanted a number from 0 to 1, got {self.alpha}")
+        for name in ("bits", "gradient_bits"):
+            bits = getattr(self, name)
+            if bits is not None and not 1 <= bits <= 16:
+                raise ConfigError(f"compress.{name}: wanted 1 to 16, got {bits}")
+        for name in ("weight", "threshold"):
+            number = getattr(self, name)
+            if number is not None and not 0 <= number < float("inf"):
+                raise ConfigError(f"compress.{name}: wanted a number of at least 0, got {number}")
 
 
 def make_codec(compression: Compression, width: int) -> Codec:
@@ -103,32 +127,3 @@ COMPRESSORS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
 """Every compressor there is, with the settings that it needs and those that it may have.
 
 One that is not here does not exist; one that is here is tested."""
-
-
-def _check_settings(c: Compression) -> None:
-    needs, takes = COMPRESSORS[c.kind]
-    asked = {field.name: getattr(c, field.name) for field in fields(c) if field.name != "kind"}
-    given = {name for name, value in asked.items() if value is not None and value is not False}
-    missing, strange = needs - given, given - needs - takes
-    if missing:
-        raise ConfigError(f"compress: kind {c.kind!r} needs {', '.join(sorted(missing))}")
-    if strange:
-        known = ", ".join(sorted(needs | takes)) or "no settings"
-        raise ConfigError(
-            f"compress: kind {c.kind!r} has no {', '.join(sorted(strange))}; it takes {known}"
-        )
-
-
-def _check_values(c: Compression) -> None:
-    if c.k is not None and c.k < 1:
-        raise ConfigError(f"compress.k: wanted at least 1, got {c.k}")
-    if c.alpha is not None and not 0 <= c.alpha <= 1:
-        raise ConfigError(f"compress.alpha: wanted a number from 0 to 1, got {c.alpha}")
-    for name in ("bits", "gradient_bits"):
-        bits = getattr(c, name)
-        if bits is not None and not 1 <= bits <= 16:
-            raise ConfigError(f"compress.{name}: wanted 1 to 16, got {bits}")
-    for name in ("weight", "threshold"):
-        number = getattr(c, name)
-        if number is not None and not 0 <= number < float("inf"):
-            raise ConfigError(f"compress.{name}: wanted a number of at least 0, got {number}")

@@ -15,7 +15,7 @@ from tacit.data.memory import Handed, features_and_labels, features_of, numbers_
 from tacit.data.metrics import measure_odds
 from tacit.data.rows import state_far
 from tacit.errors import ConfigError, DataError
-from tacit.notebook import Lines, Shown
+from tacit.notebook import Lines
 from tacit.party import (
     Listener,
     Meeting,
@@ -27,7 +27,7 @@ from tacit.party import (
     run_threads,
 )
 from tacit.party.threads import Program
-from tacit.result import Claim, Cost, Leak, Metric, PartyReport, Result
+from tacit.result import PartyReport, Reported, Result
 from tacit.split.compress import Compression, make_codec
 from tacit.split.cut import Flat, cut_shape
 from tacit.split.defend import Defence
@@ -45,7 +45,7 @@ Launch = Literal["threads", "processes"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SplitModel(Shown):
+class SplitModel(Reported):
     """A trained split model: every part, and what the run says about itself.
 
     Attributes:
@@ -61,26 +61,6 @@ class SplitModel(Shown):
     task: SplitTask
     epochs: tuple[Epoch, ...]
     result: Result
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Return what was measured on the rows kept to test on."""
-        return self.result.utility
-
-    @property
-    def ledger(self) -> tuple[Leak, ...]:
-        """Return what was shown to whom, and why."""
-        return self.result.leakage
-
-    @property
-    def cost(self) -> Cost:
-        """Return the metered traffic and rounds."""
-        return self.result.metered
-
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        """Return what is promised, and what is not."""
-        return self.result.claims
 
     def predict(self, features: Handed | Mapping[str, Handed]) -> Tensor:
         """Return the class of every row, here, where all parts are; nothing travels."""

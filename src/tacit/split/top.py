@@ -132,7 +132,11 @@ class TopTrainer:
         if start and self._folder is not None:
             self._resume(checkpoint.load(self._folder, start))
         order = share_order(session, task, self._order_key)
-        targets = self._targets()
+        targets = self.labels
+        if label_events(task.defences):
+            # Randomised once: if this is another attempt, as in the first.
+            prg = Prg(checkpoint.keep_key(self._folder, os.urandom(KEY_BYTES)))
+            targets = hide_labels(task.defences, targets, task.classes, prg)
         self._module.train()
         total = steps_per_epoch(len(self.labels), task.pace) * task.pace.epochs
         with session.progress.stage("train", total) as advance:
@@ -144,13 +148,6 @@ class TopTrainer:
                     self._save(step.number + 1)
                 advance(step.number + 1)
         return self.epochs
-
-    def _targets(self) -> Tensor:
-        """Return the labels to train on: those of the first attempt, if this is another."""
-        if not label_events(self.task.defences):
-            return self.labels
-        prg = Prg(checkpoint.keep_key(self._folder, os.urandom(KEY_BYTES)))
-        return hide_labels(self.task.defences, self.labels, self.task.classes, prg)
 
     def _take(self, step: TrainingStep, targets: Tensor) -> None:
         """Work through a batch as its parts come in, and step once."""

@@ -15,9 +15,9 @@ from tacit.errors import ConfigError, DataError
 from tacit.mpc import Roles
 from tacit.nn import as_input, make_any_model
 from tacit.nn.tracing import TRACING
-from tacit.notebook import Lines, Shown
+from tacit.notebook import Lines
 from tacit.party import Listener, Meeting, Progress, Session, Usage, merge_results, run_threads
-from tacit.result import Claim, Cost, Leak, Metric, Result
+from tacit.result import Claim, Reported, Result
 from tacit.training.clipping import shorten_rows
 from tacit.training.loop import Trained
 from tacit.training.loop import train as take_part
@@ -52,7 +52,7 @@ class TrainSettings(TypedDict, total=False):
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TrainedModel(Shown):
+class TrainedModel(Reported):
     """A model that was trained on shares, and what its training was worth, cost and promised.
 
     Attributes:
@@ -73,26 +73,6 @@ class TrainedModel(Shown):
     task: TrainTask
     result: Result
     saturated: tuple[int, int] | None = None
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        """Return what was measured on the rows kept for it."""
-        return self.result.utility
-
-    @property
-    def ledger(self) -> tuple[Leak, ...]:
-        """Return what was shown to whom, and why."""
-        return self.result.leakage
-
-    @property
-    def cost(self) -> Cost:
-        """Return the metered traffic and rounds."""
-        return self.result.metered
-
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        """Return what is promised, and what is not."""
-        return self.result.claims
 
     @property
     def claim(self) -> Claim | None:

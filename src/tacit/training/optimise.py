@@ -172,6 +172,7 @@ class Optimiser:
         rate: float,
         portion: float,
     ) -> tuple[V, State[V]]:
+        """Return what is taken off a weight, and what is remembered of it."""
         if self.kind == "sgd":
             return scale_unnormalised(ops, gradient, rate * portion, beside=weight), {}
         if self.kind == "momentum":
@@ -180,17 +181,6 @@ class Optimiser:
             velocity = ops.add(ops.scale(state[key], self.momentum), grown)
             velocity = ops.normalise_scale(velocity)
             return ops.scale(velocity, rate), {key: velocity}
-        return self._adam(ops, name, gradient, state, rate, portion)
-
-    def _adam(
-        self,
-        ops: StepOps[V],
-        name: str,
-        gradient: V,
-        state: Mapping[str, V],
-        rate: float,
-        portion: float,
-    ) -> tuple[V, State[V]]:
         large = ops.cap(
             ops.normalise_scale(ops.scale(gradient, AMPLIFY * portion)), bound=LARGEST_MOMENT
         )
@@ -202,20 +192,16 @@ class Optimiser:
         mean, spread = ops.normalise_scale(mean), ops.normalise_scale(spread)
         # Below 2^-8 the inverse root stays where it is, which is what Adam's epsilon is for.
         ratio = ops.normalise_scale(ops.mul(mean, ops.rsqrt(spread)))
-        ratio = self._stated(ops, ratio)
+        rest = 1 - self.momentum**2 / self.decay if self.decay else 0.0
+        if rest > 0:
+            # Cauchy and Schwarz bound Σ m^k g_k by √(Σ d^k g_k²)·√(1 / (1 - m²/d)) where m² < d.
+            # The inverse root is a little off, in parts of it and of a sum.
+            slack = 2.0**-12 * self.slots()["mean"]
+            ratio = ops.restate(ratio, bound=1.01 / sqrt(rest) + slack)
         factor = rate * (1 - self.momentum) / sqrt(1 - self.decay)
         change = ops.tune(ratio, CORRECTION, bound=self.dial_bounds()[CORRECTION])
         kept = {f"mean/{name}": mean, f"spread/{name}": spread}
         return ops.scale(ops.normalise_scale(change), factor), kept
-
-    def _stated(self, ops: StepOps[V], ratio: V) -> V:
-        """Bound Σ m^k g_k by √(Σ d^k g_k²), as Cauchy and Schwarz do, where m² < d."""
-        rest = 1 - self.momentum**2 / self.decay if self.decay else 0.0
-        if rest <= 0:
-            return ratio
-        # The inverse root is a little off, in parts of it and of a sum.
-        slack = 2.0**-12 * self.slots()["mean"]
-        return ops.restate(ratio, bound=1.01 / sqrt(rest) + slack)
 
 
 def _clip(ops: StepOps[V], gradients: State[V], norm: float, portion: float) -> State[V]:

@@ -82,7 +82,11 @@ class Programs:
         """Take one step: forward, backward, and the change of the weights."""
         task = self.task
         weights = self._weights(ops)
-        state = self._state(ops)
+        bounds = state_bounds(task)
+        state = {
+            name: ops.resume(name, shape=tuple(value.shape), bound=bounds[name])
+            for name, value in initial_state(task).items()
+        }
         x, y = self._batch(ops, task.step_rows)
         if task.head is not None:
             gradients = _gradients(ops, task, weights, x, partial(ask_owners, ops, task))
@@ -99,7 +103,6 @@ class Programs:
                 ops, task, weights, state, x, y, norms=norms, noise=noise, rate=rate
             )
         out = {name: ops.restate(value, bound=task.weight_bound) for name, value in changed.items()}
-        bounds = state_bounds(task)
         return out | {name: ops.restate(value, bound=bounds[name]) for name, value in kept.items()}
 
     def watch(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
@@ -230,13 +233,6 @@ class Programs:
         return {
             name: ops.resume(name, shape=tuple(value.shape), bound=self.task.weight_bound)
             for name, value in self.task.model.initial.items()
-        }
-
-    def _state(self, ops: ProtocolOps[V]) -> Values[V]:
-        bounds = state_bounds(self.task)
-        return {
-            name: ops.resume(name, shape=tuple(value.shape), bound=bounds[name])
-            for name, value in initial_state(self.task).items()
         }
 
     def _batch(self, ops: ProtocolOps[V], rows: int, *, kind: str = "") -> tuple[V, V]:

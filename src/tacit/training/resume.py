@@ -81,7 +81,10 @@ def agree_on_start(
     session.publish(BEGUN, facts)
     said = {peer: session.learn(peer, BEGUN) for peer in session.peers}
     said[session.me] = facts
-    kept = [_pairs(said[name][1:]) for name in computing]
+    kept = []
+    for name in computing:
+        told = said[name][1:]  # steps and attempts; a step of zero fills up
+        kept.append({pair for pair in zip(told[::2], told[1::2], strict=True) if pair[0] > 0})
     without = [name for name in session.parties if not said[name][0]]
     if without and any(kept):
         raise DisagreementError(
@@ -98,11 +101,6 @@ def agree_on_start(
             "has checkpoints of another start of this job; start all parties with --fresh",
         )
     return max((step for step, _ in common), default=0)
-
-
-def _pairs(numbers: tuple[int, ...]) -> set[tuple[int, int]]:
-    """Read steps and attempts; a step of zero fills up."""
-    return {pair for pair in zip(numbers[::2], numbers[1::2], strict=True) if pair[0] > 0}
 
 
 def hash_work(task: TrainTask, plans: TrainingPlans, mine: Mapping[str, Tensor]) -> str:
