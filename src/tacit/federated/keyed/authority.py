@@ -186,6 +186,7 @@ class Authority:
 
     def _check_signature(self, one: Summand, invitation: bytes) -> None:
         try:
+            # Else a server would fill the minimum up with clients of its own invention.
             if one.identity not in (self._keys or ()):
                 raise InvalidSignature
             text = summand_text(invitation, one.index, one.public)

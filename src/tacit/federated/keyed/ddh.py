@@ -34,8 +34,8 @@ PRIME = int(  # RFC 3526, group 15: 3072 bits, and (p - 1) / 2 is prime
 )
 ORDER = (PRIME - 1) // 2
 _GENERATOR = 4  # a square: of that order
-_HASH_BYTES = 400  # 128 bits more than the modulus has
-LARGEST_SUM = 1 << 40
+_HASH_BYTES = 400  # 128 bits more than the modulus has: its remainder is uniform up to 2^-128
+LARGEST_SUM = 1 << 40  # baby steps for it: a table of 1.5 million group elements
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,8 @@ class SecAggClient:
         alive = set(from_bitmap(self._survivors, len(roster.adverts)))
         mine = roster.position[self._index]
         around = set(roster.holders(mine))
+        # U3 ⊆ U2 as this client has seen them: with a neighbour whose parcel was kept from it there
+        # is no common mask, and fewer would hide this input than the threshold counts.
         if mine not in alive or (alive & around) - self._shares.keys():
             raise PartyError(SERVER, f"its list of survivors contradicts what {self.name} has seen")
         if len(alive) < self._plan.minimum:
@@ -272,6 +274,8 @@ class SecAggClient:
 
     def _take_seeds(self, seeds: list[bytes]) -> None:
         """Derive the keys from three seeds: of the own mask, of the pairs', of the sealing."""
+        # Two key pairs, c and s of the paper: that of the masks is given up if this client drops
+        # out, and what was sealed, and vouched for, must not be open to the server then.
         session = self._plan.session
         self._seeds = seeds
         self._masking = key_pair_of(seeds[PAIR], session, b"mask")

@@ -72,11 +72,18 @@ def plan_neighbourhood(
         )
         # The fewest neighbours that do, by a union bound over the clients (− log n above): the ring
         # is cut if it is cut at any of them. In logarithms, as the binomials overflow doubles.
+        # The bound is over places, of which each has a uniform sample of the list beside it: hence
+        # all of the list is the population, though the client itself is honest.
         for side in range(1, (clients - 1) // 2):
             population = max(minimum, side)
             most = _largest_plausible(population, min(colluding, population), side, secrecy)
+            # Of t holders that answer, `side` can be on one side, one is the client itself and
+            # `most` collude: t = side + most + 2 leaves one honest one on the other. All who stay
+            # within its reach are its neighbours, so such steps join everybody on the ring.
             threshold = side + most + 2
             lost = _largest_plausible(clients - 1, dropped, 2 * side, loss)
+            # For a client that stayed. Of one that left its own share is gone too: with exactly
+            # `lost` others silent its pair secret lacks one, which makes 2^-40 up to 2^-38.
             if 2 * side + 1 - lost >= threshold:
                 return Neighbourhood(neighbours=2 * side, threshold=threshold)
     # 2 t > n + colluding, the condition of Bonawitz et al. (2017) for active adversaries: two lists

@@ -228,6 +228,7 @@ def commit_seed(session: bytes, owner: int, seed: bytes) -> bytes:
 
 def key_pair_of(seed: bytes, session: bytes, purpose: bytes) -> KeyPair:
     """Derive an X25519 key pair from a seed: the seed is what is shared, not the key."""
+    # 16 bytes are three field elements a share, the 32 of a key would be five.
     raw = derive(seed, context=b"tacit masked key " + purpose + session)
     private = X25519PrivateKey.from_private_bytes(raw)
     return KeyPair(public=private.public_key().public_bytes_raw(), private=private)

@@ -341,6 +341,7 @@ def _left_behind(
         if other in alive:
             their = roster.adverts[other]
             key = pair_key(pairs, their.masking, session, between=(advert.index, their.index))
+            # The later of a pair has subtracted the mask, Δ = −1: there it is added back.
             yield their.index > advert.index, key
 
 
@@ -380,6 +381,8 @@ def _recover_group(
         )
         for point, column in zip(points, columns, strict=True)
     ]
+    # What a dishonest owner shared may fill the eighth byte, or the padding: it is cut off, and the
+    # comparison with what that owner showed in round 0 or 1 finds it out.
     octets = recover(stacked).astype("<u8").view(np.uint8).reshape(len(members), 3, 8)
     padded = octets[:, :, :_CHUNK].reshape(len(members), -1)
     return {

@@ -39,7 +39,12 @@ from tacit.federated.secagg.server import SecAggServer
 from tacit.ring import Prg
 
 TAILS = {"gaussian": 10.0, "binomial": 10.0, "laplace": 40.0}
-"""Standard deviations of the noise of the sum that must not wrap."""
+"""Standard deviations of the noise of the sum that must not wrap.
+
+Beyond 10 lie 2·exp(-50) < 2^-71 of a Gaussian, and no more of a binomial (Hoeffding); beyond 40 lie
+exp(-40·√2) < 2^-81 of a Laplacian. A sum that does wrap is wrong, but as private: it is computed
+from the noisy one.
+"""
 SAVED = 66
 """The kind of what a client of any sum saves."""
 Tag = Callable[[SecAggPlan, Words], None]

@@ -44,8 +44,11 @@ Method = Literal["direction", "coordinate"]
 METHODS: tuple[Method, ...] = ("direction", "coordinate")
 
 SESSION_BYTES = 16
-_SPREADS = 3.0  # standard deviations of a rotated coordinate that are kept; the rest is clipped
+# Standard deviations of a rotated coordinate that are kept. It is nearly normal with variance L²/D,
+# so 0.3 % lie beyond; they are clipped, which biases the mean a little and leaves ε0 as it is.
+_SPREADS = 3.0
 _DIRECTION = struct.Struct(f"<{KEY_BYTES}sb")
+# As long as the other: a box tells nothing by its length, and sizes do not depend on the method.
 _COORDINATE = struct.Struct(f"<IH{KEY_BYTES - 5}x")
 PAYLOAD_BYTES = _DIRECTION.size
 
@@ -165,7 +168,8 @@ def estimate(plan: ShuffledPlan, payloads: Sequence[bytes], *, clients: int) -> 
     counts = np.bincount(valid[:, 0], minlength=plan.padded)
     totals = np.bincount(valid[:, 0], weights=valid[:, 1], minlength=plan.padded).astype(np.float64)
     responder = plan.responder
-    # The estimate of a sum is linear in its total and in its number of reports.
+    # The estimate of a sum is linear in its total and in its number of reports, so two calls say
+    # what one unit and one report stand for, at every coordinate.
     slope = float(estimate_sum(torch.tensor(1.0), responder, reports=1))
     offset = float(estimate_sum(torch.tensor(0.0), responder, reports=1))
     unit = (slope - offset) * totals + offset * counts

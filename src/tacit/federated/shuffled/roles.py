@@ -47,6 +47,7 @@ PUBLIC_BYTES = 32
 BOX_OVERHEAD = PUBLIC_BYTES + 28
 """Of a sealed box: the public key that it was sealed under, a nonce and a tag."""
 BOX_BYTES = PAYLOAD_BYTES + BOX_OVERHEAD
+# To leave a report out unnoticed takes another with its digest: a second preimage, 2^128 tries.
 DIGEST_BYTES = TAG_BYTES = _KEY_BYTES = 16
 _PLAN = struct.Struct("<IIQdBIId16s32s")
 _SAVED = 65
@@ -368,6 +369,8 @@ def seal_box(public: bytes, plaintext: bytes, *, associated: bytes) -> bytes:
     hold; a box says nothing about who sealed it, and two boxes not whether one sender made them.
     Cost: 60 bytes more than the plaintext; two scalar multiplications.
     """
+    # Both keys go into the derivation, as in HPKE (RFC 9180, 4.1). X25519 ignores the top bit of a
+    # public key: a bundle with that bit turned would else open once more, as another client's.
     once = make_key_pair()
     key = derive(agree(once, public), context=b"tacit box" + once.public + public)
     return once.public + seal(key, plaintext, associated=associated)

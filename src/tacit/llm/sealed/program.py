@@ -32,7 +32,11 @@ V = TypeVar("V")
 STREAM_BOUND = 2.0**10
 """Beyond this, heads saturate before a norm of their own."""
 _SCORE_BITS, _SPARED_BITS = 9, 4
-"""Scores up to 2^9 leave queries and keys all their bits, one more for each that these spare."""
+"""Scores up to 2^9 leave queries and keys all their bits, one more for each that these spare.
+
+Behind a norm they have 20 bits too many, which a cut takes off the ring: of 62 bits 42 are left, 32
+for the fraction of a score and 10 for scores below 2^10. Bounds are powers of two: 2^9.
+"""
 
 
 class NormFacts(TypedDict, Generic[V]):
@@ -275,7 +279,8 @@ class Passing:
         """Return queries and keys that can be opened for their product as they are."""
         a, known = self.architecture, ops.number(both, "scores")
         # Scores have the fraction bits of both factors: they must fit below the spare bits that
-        # keep a truncation from wrapping.
+        # keep a truncation from wrapping, in the ring that is left when the factors are opened cut
+        # to FRAC_BITS (`mpc.arithmetic.rescaled`): it is as many bits smaller as are cut off.
         room = WORD_BITS - SPARE_BITS - (known.frac_bits - FRAC_BITS)
         if words_of(self.bounds[f"{i}.scores"], 2 * FRAC_BITS) >= 1 << room:
             both = ops.normalise_scale(both)  # one round more, where scores can be large

@@ -18,8 +18,8 @@ class Multiply:
     """Multiply two secrets opened under masks: element-wise, as matrices or by convolution.
 
     With e = x - a and d = y - b public, x·y = e·d + e·b + a·d + a·b, and the dealer has shared
-    the last. Where y is a party's own, that party takes (e + a_mine)·y at once and the other
-    a_other·d; the dealer shares a_other·b.
+    the last (Beaver 1991). Where y is a party's own, that party takes (e + a_mine)·y at once and
+    the other a_other·d; the dealer shares a_other·b.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
     """
@@ -96,6 +96,7 @@ def _pairs(x: MaskedOpening, y: MaskedOpening, *, is_first: bool) -> list[tuple[
         return [] if y.mask_share is None else [(x.opened, y.mask_share)]
     a, b = x.mask_share, y.mask_share
     assert a is not None and b is not None  # noqa: S101, PT018 - nobody is the holder
+    # e·(b + d) + a·d: e·d enters once, with P0.
     return [(x.opened, b + y.opened if is_first else b), (a, y.opened)]
 
 

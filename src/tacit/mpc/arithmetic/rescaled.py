@@ -93,6 +93,8 @@ class ShiftedMask:
 
 def cut_share(words: Tensor, ring_bits: int, drop: int, *, is_first: bool) -> Tensor:
     """Drop the lowest bits of my share: together they lose less than one unit in the last place."""
+    # Of z = c - r, P0 has c and P1 r: (c >> drop) - (r >> drop) is away from z / 2^drop by the
+    # difference of two fractions. What wraps around is a multiple of the ring that is left.
     if is_first:
         offset = 1 << (ring_bits - SPARE_BITS)
         high = (words + offset) << (WORD_BITS - ring_bits)
@@ -109,7 +111,9 @@ def public_part(
     With ``borrows`` the number is what is open less its mask, not plus: it is then the difference
     that wraps around, where the mask has its top bit and what is open has not.
     """
-    # Half a unit, so that what both shifts lose is as often too much as too little.
+    # Half a unit, so that what both shifts lose is as often too much as too little. It comes on top
+    # of z + 2^(m-2), which must stay below 2^(m-1) for the top bits to tell: where z is within half
+    # a unit of 2^(m-2), up to 2^(drop-m) of the masks make the result wrong by 2^(m-drop).
     half = (1 << drop) >> 1
     moved = opened + (1 << (ring_bits - SPARE_BITS)) + (0 if borrows else half)
     signed, unsigned = readings(moved, ring_bits, drop)

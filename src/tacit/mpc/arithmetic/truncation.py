@@ -107,6 +107,7 @@ def _borrow(
     It is u·f + e·(v - f) + αβ, the last with its sign turned where e ⊕ f. P0 adds the first
     term, P1 the second, and the dealer has shared αβ.
     """
+    # u·v = u·f + (1 - 2f)·u·β, and u·β = e·β + (1 - 2e)·αβ; (1 - 2f)·β is v - f, which P1 knows.
     turns, seen = turned.view(torch.int8), public.view(torch.int8)
     term = own.view(torch.int8)
     term = term & seen if is_first else (term - (turns ^ seen)).mul_(seen)

@@ -78,6 +78,8 @@ class Authenticated:
 
     def open(self, ops: Any, step: Open, value: Any) -> Tensor | None:
         """Check what was sent, reveal, check that before anyone uses it, and tell others."""
+        # The first check is for secrecy: a wrong word in a product makes the output another
+        # function of the inputs, not to be shown. The second is for the words of the opening.
         ops.check()
         number, checked = ops.position, OpenChecked(step.to, step.what, step.why)
         found: Tensor | None = ops.act(checked, value)

@@ -47,7 +47,7 @@ class Check:
     """Prove what I have sent since the last check, and check what I have received.
 
     Guarantee: a party that goes on has received nothing wrong, but with a probability of at most
-    2^-41. Nothing is shown, and whether a party goes on depends on no secret.
+    2^-40. Nothing is shown, and whether a party goes on depends on no secret.
     Cost: 2 rounds; 16 and 400 bytes each way, however much is checked.
     """
 

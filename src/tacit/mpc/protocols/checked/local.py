@@ -100,6 +100,8 @@ def _words(operand: AnyShare) -> Tensor:
 
 def _coefficients(out: Spec, operands: list[AnySpec]) -> int:
     """Bound the sum of the coefficients of a result, by how large it can become."""
+    # Coefficients that add up to C make C·largest of an operand, so C is at most the quotient of
+    # the two bounds. Too small a number would let limbs overflow, and accuse an honest party.
     # A sum may state a smaller bound than its parts have; it has no more terms than elements.
     known = [one for one in operands if isinstance(one, Spec)]
     terms = [one.elements if out.elements < one.elements else 1 for one in known]

@@ -109,7 +109,8 @@ def _number(spec: AnySpec) -> Spec:
 class WholeTriple(OpeningTriple):
     """Shares of the whole product of two masks, also where one party knows one of them.
 
-    What a party would add by itself is not linear in what it was dealt, and has no tag.
+    What a party would add by itself, its own a·b, is not linear in what it was dealt: no tag can be
+    derived for it.
     """
 
     def correct(self, first: Parts, left: SharePair, right: SharePair) -> Parts:

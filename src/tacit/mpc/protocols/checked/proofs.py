@@ -68,7 +68,8 @@ class Proofs:
     """Collects what a computing party has sent and received, and proves and checks it.
 
     Guarantee: if the other party has sent one wrong word or bit since the last check, `accepts`
-    is true with a probability of at most 2^-41, whatever the error; see `docs/explanation/checked`.
+    is true with a probability of at most 2^-40, whatever the error: 2^-42 each for the projections
+    P and Q and for the sums, 2^-44 for a guessed Δ (see `docs/explanation/checked`).
     Whether it is true depends on no secret. What is proved shows nothing that was not sent.
     """
 
@@ -118,7 +119,8 @@ class Proofs:
         sums, tag = _sums(seed, numbers).unbind(1)
         # The sum modulo 2^64 is one of words that were sent, and known. The 44 bits above count
         # carries of shares that were not, so a dealt word hides them; they come before the hash,
-        # as whoever checks needs the whole sum to multiply it by Δ.
+        # as whoever checks needs the whole sum to multiply it by Δ. 2^64 times the dealt word, and
+        # times its tag, are added modulo 2^108: 44 bits of it count.
         high = wide.high_words(sums) + wide.low_words(mask[:, MINE])
         digest = self._digest(high, wide.carry(tag + _lifted(mask[:, TAG])), self._sent)
         return torch.cat((high.cpu(), digest, _words(self._common.digest())))

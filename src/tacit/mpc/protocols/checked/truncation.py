@@ -22,8 +22,11 @@ from tacit.ring import Prg
 
 
 @dataclass(frozen=True)
-class ShiftedMask:
-    """A uniform r, and shares of what undoes it after a shift: see `sealed.fused`."""
+class TruncationPair:
+    """A uniform r, and shares of what undoes it after a shift: see `sealed.fused`.
+
+    The truncation pair of ABY3 (Mohassel and Rindal 2018); with the carry it is exact.
+    """
 
     elements: int
     bits: int
@@ -68,7 +71,7 @@ class TruncateTagged(Truncate):
 
     def _need(self, elements: int) -> Tagged:
         items = (Item(0, 0, (elements,)), Item(1, 1, (2, elements)))
-        return Tagged(ShiftedMask(elements, self.bits), items)
+        return Tagged(TruncationPair(elements, self.bits), items)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open z + r, shift it, and undo r."""

@@ -21,9 +21,10 @@ _TOP = 64 - BITS  # bits of a word in the second limb
 _DIGIT = 27
 _LOW = (1 << _DIGIT) - 1
 _PART = 1 << 13  # so many numbers at a time stay in a core's cache
-_ADDED = 256  # limbs that are added up before they are carried
-_INNER = 128  # products of two digits of 27 bits, on a diagonal of three
-_SHORT = 1 << 12  # of two digits of 18 bits, on a diagonal of four
+# What is added up before it is carried must stay below 2^63, with the carry from the limb below.
+_ADDED = 256  # limbs: 2^8 · 2^54 = 2^62
+_INNER = 128  # products of digits of 27 bits, on a diagonal of three: 3 · 2^7 · 2^54 < 2^63
+_SHORT = 1 << 12  # of digits of 18 bits, on a diagonal of four: 2^2 · 2^12 · 2^36 = 2^50
 _FEW = 1 << 19
 
 
@@ -57,6 +58,8 @@ def multiply(limbs: Tensor, words: Tensor) -> Tensor:
 
 def _product(limbs: Tensor, words: Tensor) -> Tensor:
     """Multiply (limbs, rows, n) by (1, n): schoolbook in digits of 27 bits, 54 bits at a time."""
+    # No sum of `middle` reaches 2^56 before its carry is taken. After that only 54 bits count, and
+    # b·e·2^27 and high·words may wrap: 2^54 divides 2^64.
     low, high = limbs[0], limbs[1]
     a, b = low & _LOW, low >> _DIGIT
     c, d, e = words & _LOW, (words >> _DIGIT) & _LOW, (words >> BITS) & ((1 << _TOP) - 1)
@@ -121,6 +124,8 @@ def map_linear(
             (limbs, components, …).
         largest: at least the sum of the sizes of the coefficients of any result.
     """
+    # Digits below 2^bits times coefficients that add up to `largest`; below 2^62, as the carry from
+    # the digit below comes on top.
     bits = next(one for one in (BITS, 27, 18, 9, 3, 1) if (largest << one) < 1 << 62)
     parts = [digits(one, bits) for one in operands]
     found = []
@@ -141,6 +146,7 @@ def map_bilinear(
         wide: (limbs, components, …).
         terms: how many products are added up in one element of the result.
     """
+    # 2^3: on a diagonal lie up to eight pairs, as a word has eight digits of 9 bits.
     bits = next(one for one in (27, 18, 9) if (max(terms, 1) << (2 * one + 3)) < 1 << 63)
     left, right = _word_digits(public, bits), digits(wide, bits)
     found: list[Tensor] = []

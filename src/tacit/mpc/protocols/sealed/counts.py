@@ -85,6 +85,7 @@ class CountReaching:
         return (self.levels + 1).bit_length()
 
     def _lane_bits(self, x: Spec) -> int:
+        # A count is at most the length of a row, and must stay below a quarter of its ring.
         return 8 if x.shape[-1] < 1 << (8 - SPARE_BITS) else 16
 
     def _out(self, x: Spec) -> Spec:
@@ -108,6 +109,7 @@ class CountReaching:
         """Share in which rows how many elements lie in the cell of each level."""
         size, lowest = table.shape[1], -(self.levels // 2)
         wanted = torch.arange(lowest, lowest + self.levels, device=c.device)
+        # x = c - r lies in a cell w exactly where r is c - w: there is my share of that.
         at = (c[:, None] - wanted) & (size - 1)
         found = table.gather(1, at).view(*spec.shape, self.levels)
         return (found * seen.to(found.dtype)[..., None]).sum(-2, dtype=torch.int64)

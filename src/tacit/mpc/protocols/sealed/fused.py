@@ -50,6 +50,10 @@ class FusedMask:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second shares of the bits of r and of what undoes it."""
+        # With y = z + 2^62, from 0 to 2^63, s = y + r modulo 2^64 has wrapped exactly where the top
+        # bit of r is set and that of s is not (as in `truncation`). Then y / 2^bits is, but for a
+        # unit, (s >> bits) - (r >> bits), and 2^(64 - bits) more where it wrapped. c, as a signed
+        # word, is s - 2^63: the two offsets, 2^63 back and 2^62 off, leave 2^62 >> bits.
         r = first[0] + second[0]
         undo = (1 << (HEADROOM_BITS - self.bits)) - ring.shift_right(r, self.bits)
         carry = ring.shift_right(r, 63) << (64 - self.bits)

@@ -150,6 +150,8 @@ def _digit_tables(
 
 @lru_cache(maxsize=256)
 def _bands(slack: tuple[int, ...], width: int, blocks: int) -> tuple[Band, ...]:
+    # Without the lowest blocks their borrow counts as none: x - t then passes for at least 0 from
+    # 1 - 2^(skipped · width) on, which is within the slack. One block at least is compared.
     at, found = 0, []
     for skipped, some in groupby(min(bits // width, blocks - 1) for bits in slack):
         stop = at + len(list(some))

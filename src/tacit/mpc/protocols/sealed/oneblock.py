@@ -62,6 +62,9 @@ class OneBlock:
         x - t is negative where the block of c - t less that of r has its top bit: where r lies in
         one half of the circle behind it. Cost: nothing is sent.
         """
+        # Negative where r is one of at + 1, …, at + size/2 on the circle, which is
+        # [r > at] ⊕ [r > at + size/2], or its complement if they go past zero. [r > size - 1] is
+        # zero, the row that is added.
         size = 1 << (self.bits - self.low)
         at = (c[None] - thresholds[:, None]) >> self.low & (size - 1)
         codes = torch.cat((bits[:-1], bits.new_zeros((1, self.words)))).view(-1)
