@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 _ASIDE = re.compile(r"\([^()]*\)")
 ERROR = 1e-3
 """Of answers of the small models here, at 16 bits and more."""
-_SPAN = re.compile(r"\b\d[\d.,]*\s(?:µs|ms|s|min|h)\b")
+_SPAN = re.compile(r"\b\d[\d.,]*\s(?:µs|ms|s|min|h)\b(?:\s\d+\s(?:s|min)\b)?")
 _HEX = re.compile(r"\b[0-9a-f]{16,64}\b")
 
 
