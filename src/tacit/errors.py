@@ -19,7 +19,7 @@ TacitError                     exit code 1 (a bug of ours, if it reaches the use
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Self
+from typing import ClassVar, Self, get_args
 
 
 class TacitError(Exception):
@@ -112,6 +112,17 @@ _STUMBLES = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError,
     RecursionError, MemoryError,
 )  # fmt: skip
+
+
+def check_word(what: str, given: object, known: object) -> None:
+    """Refuse what is no word of a `Literal`: where words branch, another would do as one of them.
+
+    Raises:
+        ConfigError: says which words there are.
+    """
+    words = get_args(known)
+    if given not in words:
+        raise ConfigError(f"{what}: wanted one of {', '.join(map(repr, words))}, got {given!r}")
 
 
 @contextmanager

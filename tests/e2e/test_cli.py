@@ -62,22 +62,6 @@ def finished(tmp_path_factory):
     return found
 
 
-def test_the_kind_of_version_0_1_gives_the_same_answers_and_says_once_that_it_goes(
-    finished, tmp_path
-):
-    folder, _, quiet = finished["predict-breast-cancer"]
-    text = (JOBS / "predict-breast-cancer.toml").read_text()
-    (tmp_path / "old.toml").write_text(text.replace('"infer"', '"predict"'))
-    code, _, err = finish(start(tmp_path, "run", "old.toml"))
-    assert code == 0
-    assert (quiet.count("warning:"), err.count("warning:")) == (0, 1)
-    assert "'predict' is called 'infer' now" in " ".join(err.split())
-    old, new = (where / "out" / "demo" for where in (tmp_path, folder))
-    assert (old / "predictions.csv").read_text() == (new / "predictions.csv").read_text()
-    sent = [json.loads((one / "result.json").read_text())["metered"] for one in (old, new)]
-    assert sent[0] == sent[1]
-
-
 @pytest.mark.parametrize(
     ("job", "out"), [("predict-breast-cancer", "demo"), ("predict-permuted", "predict-permuted")]
 )

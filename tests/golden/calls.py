@@ -9,22 +9,34 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 import tacit
 from golden.jobs import changed
-from golden.product import serve_here, write_toml
+from golden.product import TacitError, serve_here, write_toml
 from golden.watch import Watch
-from golden.words import SCORED, claim_table, cost_table, leak_lines, masked, result_table
+from golden.words import ERROR, SCORED, claim_table, cost_table, leak_lines, masked, result_table
 from llm_models import write_model
 from ports import free_ports
+from tacit.dp import ADD_REMOVE_RECORD, REPLACE_RECORD, Pure, epsilon
 from tacit.federated import PrivacySpec
 from tacit.learners import LinearRegression, Local
 from tacit.mpc import PROTOCOLS
-from tacit.split import Compression
+from tacit.split import Compression, Defence
+from tacit.text import (
+    CausalModule,
+    Text,
+    TextPlan,
+    by_terms,
+    fine_tune,
+    mark_corpus,
+    tiny_model,
+    train_tokenizer,
+)
+from tacit.training import Optimiser
 
-ERROR = 1e-3
-"""Of answers of the small networks here at 16 bits; the page of each function declares its own."""
+WANTED = np.array([1.0, -2.0, 0.5, 0.0])
 
 
 def _rows(count: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +103,7 @@ def federate(folder: Path) -> Any:
 def learn(folder: Path) -> Any:
     """Fit a classical learner on columns of two owners."""
     x, _ = _rows(40, 4)
-    y = x @ np.array([1.0, -2.0, 0.5, 0.0])
+    y = x @ WANTED
     with Watch() as watch, Local("bank", "shop") as parties:
         table = parties.columns({"bank": x[:, :2], "shop": (x[:, 2:], y)})
         model = LinearRegression()
@@ -99,7 +111,9 @@ def learn(folder: Path) -> Any:
         model.fit(table, parties)
         ledger = parties.ledger()
         cost = parties.cost()
+        error = np.abs(model.coef_.reveal(to=("bank",)).ravel() - WANTED).max()
     return {
+        "right": bool(error < ERROR),
         "plan": cost_table(foreseen.cost),
         "ledger": leak_lines(ledger),
         "cost": cost_table(cost),
@@ -210,12 +224,122 @@ def _found(found: Any, watch: Watch) -> Any:
     }
 
 
+def refused(folder: Path) -> Any:
+    """List what is said of calls that cannot be right."""
+    x, y = _rows(20, 4)
+    two = {"north": (x[:10], y[:10]), "south": (x[10:], y[10:])}
+    line, deep = nn.Linear(4, 2), nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    clients = [(x[:10], y[:10]), (x[10:], y[10:])]
+    promise = PrivacySpec(kind="central", clip=1.0, epsilon=8.0, delta=1e-3)
+    text = [Text(text="I am 9.", owner="a")]
+    words = train_tokenizer(["I am nine"], size=270)
+
+    def tune(term: str, plan: TextPlan) -> object:
+        corpus = mark_corpus(text, words, by_terms([term]))
+        return fine_tune(CausalModule(tiny_model(words.size, width=8)), corpus, plan)
+
+    calls: dict[str, Callable[[], object]] = {
+        "secure: a protocol's name": lambda: tacit.secure(line, protocol="seald"),
+        "secure: a layer": lambda: tacit.secure(nn.PReLU()),
+        "secure: no model": lambda: tacit.secure(3),
+        "secure: bits": lambda: tacit.secure(line, frac_bits=40)(x),
+        "secure: the shape of rows": lambda: tacit.secure(line)(x[:, :3]),
+        "secure: rows beyond a bound": lambda: tacit.secure(line, input_bound=0.1)(x),
+        "secure: not a number": lambda: tacit.secure(line)(np.full((1, 4), np.nan)),
+        "secure: a forecast without a bound": lambda: tacit.secure(line).forecast((5, 4)),
+        "secure: classes of a forest": lambda: tacit.secure(
+            DecisionTreeClassifier().fit(x, y), reveal="output"
+        ),
+        "secure: what is revealed": lambda: tacit.secure(line, reveal="clas"),
+        "secure: a device": lambda: tacit.secure(line, device="abacus")(x),
+        "train: one owner": lambda: tacit.train(line, {"north": (x, y)}),
+        "train: a δ of one record in all": lambda: tacit.train(line, two, epsilon=1.0, delta=0.5),
+        "train: classes": lambda: tacit.train(nn.Linear(4, 1), two),
+        "train: columns": lambda: tacit.train(nn.Linear(5, 2), two),
+        "train: looks without ε": lambda: tacit.train(line, two, looks="noisy"),
+        **{
+            f"train: {word}": lambda word=word, rest=rest: tacit.train(
+                line, two, **{word: "other"}, **rest
+            )
+            for word, rest in (
+                *((one, {"epsilon": 4.0}) for one in ("looks", "noise", "sampling")),
+                *((one, {}) for one in ("loss", "schedule", "protocol")),
+            )
+        },
+        "train: an optimiser": lambda: Optimiser(kind="other"),
+        "train: a batch": lambda: tacit.train(line, two, batch=1000),
+        "federated: one client": lambda: tacit.federated.fit(line, clients[:1]),
+        "federated: no ε": lambda: PrivacySpec(kind="central", clip=1.0),
+        "federated: a privacy": lambda: PrivacySpec(kind="centrl", clip=1.0, epsilon=1.0),
+        **{
+            f"federated: {word}": lambda word=word: tacit.federated.fit(
+                line, clients, privacy=promise, **{word: "other"}
+            )
+            for word in ("engine", "server", "cipher")
+        },
+        "federated: a mechanism": lambda: PrivacySpec(
+            kind="central", clip=1.0, epsilon=1.0, mechanism="laplace"
+        ),
+        "federated: an aggregator": lambda: tacit.federated.fit(line, clients, aggregation="sum"),
+        "federated: privacy and aggregator": lambda: tacit.federated.fit(
+            line, clients, aggregation="shuffled", privacy=promise
+        ),
+        "federated: too few who stay": lambda: tacit.federated.fit(
+            line, clients, privacy=promise, drop_rate=0.9
+        ),
+        "federated: a model's name": lambda: tacit.federated.fit("resnet", clients),
+        "learners: one owner": lambda: Local("bank"),
+        "learners: a protocol": lambda: Local("bank", "shop", protocol="other"),
+        "split: no such layer": lambda: tacit.split.fit(deep, features=x, labels=y, cut="9"),
+        "split: more than there is": lambda: tacit.split.fit(
+            deep, features=x, labels=y, cut="1", compress=Compression(kind="topk", k=9)
+        ),
+        "split: a kind of defence": lambda: Defence(kind="other"),
+        "split: a kind of compression": lambda: Compression(kind="other"),
+        "split: a defence": lambda: Defence(kind="label-dp"),
+        "split: rows and labels": lambda: tacit.split.fit(deep, features=x, labels=y[:9], cut="1"),
+        "text: a method": lambda: tune("I", TextPlan(method="hope", epsilon=1.0, rank=2)),
+        "text: a unit": lambda: tune("I", TextPlan(unit="other", epsilon=1.0, rank=2)),
+        "text: nothing that is marked": lambda: tune("nothing", TextPlan(method="jft", epsilon=1)),
+        "chat: a protocol's name": lambda: _open_chat(folder, protocol="seald"),
+        "chat: no model": lambda: _open_chat(folder, model=folder / "nowhere"),
+        "connect: no job": lambda: tacit.connect(folder / "nowhere.toml", "ann").__enter__(),
+        "audit: members that are strangers": lambda: tacit.audit.membership(
+            DecisionTreeClassifier().fit(x, y), (x, y), (x[:0], y[:0])
+        ),
+        "dp: relations that do not add up": lambda: epsilon(
+            [
+                Pure(epsilon=1.0, relation=relation, mechanism="m")
+                for relation in (ADD_REMOVE_RECORD, REPLACE_RECORD)
+            ],
+            delta=1e-5,
+        ),
+    }
+    return {name: _said(call) for name, call in calls.items()}
+
+
+def _open_chat(folder: Path, model: Path | None = None, protocol: Any = "sealed") -> None:
+    with tacit.llm.chat(model or write_model(folder / "tiny"), protocol=protocol):
+        pass
+
+
+def _said(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except TacitError as error:
+        return str(error)
+    except Exception as error:
+        return f"fails with {type(error).__name__}, a bug: wanted a refusal in words"
+    return "nothing is wrong with it"
+
+
 SLICE: dict[str, Callable[[Path], Any]] = {
     **{f"secure {name}": partial(secure, protocol=name) for name in PROTOCOLS},
     "train from Python": train,
     "federated from Python": federate,
     "learners from Python": learn,
     "split from Python": split,
+    "refused from Python": refused,
     "serve": serve,
     "chat sealed": partial(chat, protocol="sealed"),
     "chat permuted": partial(chat, protocol="permuted"),

@@ -10,7 +10,7 @@ from typing import Literal
 
 from tacit.crypto.cipher import SCHEMES, Scheme
 from tacit.crypto.cipher.threshold import MOST_HOLDERS
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, check_word
 from tacit.federated.secagg.graph import Server, share_of
 from tacit.federated.shuffled.plan import Method
 from tacit.federated.shuffled.roles import PUBLIC_BYTES
@@ -325,6 +325,7 @@ class FederatedSpec:
     def _check_parties(self) -> None:
         if not 2 <= self.minimum <= self.clients:
             raise ConfigError(f"minimum must be 2 to {self.clients} clients, got {self.minimum}")
+        check_word("server", self.server, Server)
         if self.server == "malicious" and self.keys is None:
             raise ConfigError(
                 "server 'malicious' wants the clients' keys: without them a server can invent "

@@ -100,5 +100,7 @@ def _classes(job: TrainJob) -> int:
         if last is None:
             raise DataError("model.code: wanted a model that ends in an nn.Linear, a class each")
         return last.out_features
-    words = next(one for one in reversed(job.model.layers) if one.split()[0] == "dense").split()
-    return int(words[1])
+    dense = next((one for one in reversed(job.model.layers) if one.split()[0] == "dense"), None)
+    if dense is None:
+        raise ConfigError("model.layers: wanted layers that end in 'dense CLASSES', got no 'dense'")
+    return int(dense.split()[1])

@@ -25,7 +25,7 @@ from tacit.dp.event import (
 from tacit.dp.ledger import Ledger, epsilon
 from tacit.dp.private import step_event
 from tacit.dp.second import Second, confirm
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, check_word
 from tacit.nn import add_adapters, merge_adapters
 from tacit.result import Claim
 from tacit.ring import Prg
@@ -34,6 +34,7 @@ from tacit.text.tune import Course, silent, tune, tune_private
 from tacit.text.vote import Adapter, Ballot, train_voters
 
 Method = Literal["none", "all-dp", "jft", "vote"]
+Unit = Literal["owner", "text"]
 """No protection; DP-SGD on whole texts; redacted texts, then DP-SGD; a writer and voters.
 
 "jft" is "just fine-tune twice" of Shi et al. 2022 (selective privacy by a policy).
@@ -78,7 +79,7 @@ class TextPlan:
     private: Course = field(default_factory=lambda: Course(epochs=3, rate=1e-3, batch=64))
     epsilon: float = 2.0
     delta: float | None = None
-    unit: Literal["owner", "text"] = "owner"
+    unit: Unit = "owner"
     clip: float = 0.5
     rank: int = 8
     layers: tuple[str, ...] = ("q", "v")
@@ -86,6 +87,8 @@ class TextPlan:
     ballot: Ballot = field(default_factory=lambda: Ballot(voters=16))
 
     def __post_init__(self) -> None:
+        check_word("method", self.method, Method)
+        check_word("unit", self.unit, Unit)
         if self.method == "vote" and not self.rank:
             raise ConfigError("voters are adapters beside one writer: wanted a rank above 0, got 0")
 

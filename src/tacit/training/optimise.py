@@ -8,7 +8,7 @@ from math import prod, sqrt
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, check_word
 from tacit.mpc.ops import ProtocolOps
 from tacit.training.ops import StepOps, scale_unnormalised
 
@@ -40,6 +40,7 @@ ROOT_RANGE = 2.0**16
 CORRECTION = "adam/correction"
 """The public number by which a step of Adam makes up for moments that began at zero."""
 
+OptimiserName = Literal["sgd", "momentum", "adam"]
 OPTIMISERS: Mapping[str, tuple[str, ...]] = {
     "sgd": (),
     "momentum": ("velocity",),
@@ -60,13 +61,14 @@ class Optimiser:
         weight_decay: how much of every weight a step takes away, before the rate.
     """
 
-    kind: Literal["sgd", "momentum", "adam"] = "sgd"
+    kind: OptimiserName = "sgd"
     momentum: float = 0.9
     decay: float = 0.99
     clip: float | None = None
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        check_word("optimiser", self.kind, OptimiserName)
         if not (0 <= self.momentum < 1 and 0 <= self.decay < 1):
             raise ConfigError(
                 f"momentum and decay must be at least 0 and below 1, got {self.momentum} and "

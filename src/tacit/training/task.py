@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tacit.data.memory import check_names, mark_of
 from tacit.data.rows import Rows
-from tacit.errors import ConfigError, DataError
+from tacit.errors import ConfigError, DataError, check_word
 from tacit.mpc import Roles, find_protocol
 from tacit.nn import Model
 from tacit.nn.capping import with_room
@@ -126,6 +126,8 @@ class TrainTask:
                 "a training keeps weights from step to step, also in files, and 'checked' has no "
                 "tags for them; use protocol 'sealed', which assumes that all parties follow it"
             )
+        check_word("loss", self.loss, Loss)
+        check_word("schedule", self.schedule, Schedule)
         object.__setattr__(self, "model", self.model.frozen())
         if not self.model.initial:
             raise ConfigError("no parameter of the model needs a gradient: nothing can be trained")

@@ -15,7 +15,7 @@ from typing import cast, final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tacit.crypto import ShamirShare, agree, derive, seal, share_bytes, unseal
+from tacit.crypto import ShamirShare, derive, seal, share_bytes, unseal
 from tacit.errors import InputError, PartyError
 from tacit.federated.contract import pack, records, unpack
 from tacit.federated.secagg.messages import (
@@ -40,6 +40,7 @@ from tacit.federated.secagg.messages import (
     Advert,
     Roster,
     advert_text,
+    agreed,
     attest_tag,
     attest_text,
     client_name,
@@ -312,7 +313,10 @@ class SecAggClient:
     def _keys_with(self, other: Advert) -> tuple[bytes, bytes]:
         # Needed to seal, to open and to vouch; a client that was loaded agrees anew.
         if other.index not in self._pair_keys:
-            secret, session = agree(self._sealing, other.sealing), self._plan.session
+            secret, session = (
+                agreed(self._sealing, other.sealing, of=other.index),
+                self._plan.session,
+            )
             self._pair_keys[other.index] = (
                 derive(secret, context=b"tacit masked seal" + session),
                 derive(secret, context=b"tacit masked attest" + session),

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from tacit.crypto import KeyPair, agree, derive
-from tacit.errors import FrameError, PartyError
+from tacit.errors import FrameError, InputError, PartyError
 from tacit.federated.contract import pack, records, unpack
 from tacit.federated.secagg.graph import Neighbourhood, draw_order, holders
 from tacit.federated.secagg.plan import SESSION_BYTES, SecAggPlan
@@ -241,7 +241,19 @@ def pair_key(mine: KeyPair, theirs: bytes, session: bytes, *, between: tuple[int
     a third client put on the same mask twice, with opposite signs: two masks fewer on its input.
     """
     context = b"tacit masked pair" + session + struct.pack("<II", *sorted(between))
-    return derive(agree(mine, theirs), context=context, length=SEED_BYTES)
+    return derive(agreed(mine, theirs, of=between[1]), context=context, length=SEED_BYTES)
+
+
+def agreed(mine: KeyPair, theirs: bytes, *, of: int) -> bytes:
+    """Return the secret of two clients, or refuse the other's key by its name.
+
+    Raises:
+        PartyError: the key is a point of small order; names client ``of``, whose it is.
+    """
+    try:
+        return agree(mine, theirs)
+    except InputError as error:
+        raise PartyError(client_name(of), f"its key is none: {error}") from error
 
 
 def self_key(seed: bytes, session: bytes) -> bytes:

@@ -13,7 +13,7 @@ from typing import cast, final
 
 import numpy as np
 
-from tacit.crypto import ShamirShare, recover
+from tacit.crypto import ShamirShare, make_key_pair, recover
 from tacit.errors import DisagreementError, FrameError, PartyError
 from tacit.federated.contract import VoidRound, pack, records, unpack
 from tacit.federated.secagg.messages import (
@@ -36,6 +36,7 @@ from tacit.federated.secagg.messages import (
     UNMASK,
     Advert,
     Roster,
+    agreed,
     client_name,
     commit_seed,
     commit_share,
@@ -71,6 +72,7 @@ class SecAggServer:
         self._plan = plan
         self._stage = 0
         self._adverts: dict[int, Advert] = {}
+        self._probe = make_key_pair()  # to try keys with
         self._roster: Roster | None = None
         self._awaited: set[int] = set()  # positions; from the second stage on
         self._answered: set[int] = set()
@@ -162,6 +164,9 @@ class SecAggServer:
         advert.verify(self._plan.session)
         if any(advert.identity == other.identity for other in self._adverts.values()):
             raise PartyError(client_name(index), "another client has the same identity")
+        # A key that nobody can agree with would make all its neighbours fail, and be blamed.
+        for point in (advert.sealing, advert.masking):
+            agreed(self._probe, point, of=index)
         self._adverts[index] = advert
 
     def _take_parcels(self, position: int, commitment: bytes, body: bytes) -> None:

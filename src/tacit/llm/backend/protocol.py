@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, check_word
 from tacit.llm.backend.chat_file import PrecisionName, ProtocolName, Role
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.model.architecture import Architecture
@@ -47,6 +47,10 @@ class ChatProtocol:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
+        check_word("--protocol", self.name, ProtocolName)
+        check_word("--reveal", self.reveal, Reveal)
+        if self.precision is not None:
+            check_word("--precision", self.precision, PrecisionName)
         check_device(self.device, "--device")
         if self.precision is not None and self.name != "permuted":
             raise ConfigError("--precision belongs to --protocol permuted")

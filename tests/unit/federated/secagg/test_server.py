@@ -1,6 +1,7 @@
 """Masked rounds with drop-outs at every stage: the sum is exact or the round is void."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -181,6 +182,18 @@ def test_keys_that_are_not_the_clients_own_are_refused_by_the_server_too(change,
 
 def own_advert(cast, index):
     return pack(ADVERT, cast.clients[index]._advert().to_bytes())
+
+
+@pytest.mark.parametrize("which", ["_sealing", "_masking"])
+def test_a_key_that_nobody_can_agree_with_is_its_owners_fault_and_no_neighbours(which):
+    """Listed, it made every neighbour fail, and the round was void by their names."""
+    cast = make(5, neighbours=4, threshold=3)
+    bad = cast.clients[2]
+    setattr(bad, which, replace(getattr(bad, which), public=bytes(32)))
+    total = cast.run()
+    assert np.array_equal(total, cast.expected())
+    assert 2 not in cast.server.survivors
+    assert {error.party for error in cast.refused} == {"client 2"}
 
 
 def test_nothing_is_taken_from_strangers_or_after_the_end_and_no_sum_before():

@@ -41,6 +41,19 @@ def agreeing(*protocols):
     return run_threads({name: protocol.agree for name, protocol in programs}, MEETING)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "seald"},
+        {"name": "sealed", "reveal": "nothing"},
+        {"name": "permuted", "precision": "narrow"},
+    ],
+)
+def test_a_word_that_is_not_known_is_no_other_protocol(wrong):
+    with pytest.raises(ConfigError, match="wanted one of"):
+        ChatProtocol(**wrong)
+
+
 def test_three_that_chose_alike_begin():
     agreeing(*[ChatProtocol(name="sealed")] * 3)
 
