@@ -5,7 +5,10 @@ and returns plain tables.
 Simulated clients never drop out of the slice: who does is drawn afresh, and sizes follow.
 """
 
+import contextlib
+import io
 import os
+import runpy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +19,7 @@ from golden import calls, examples, wrong
 from golden.jobs import plan_jobs, run_job
 from golden.keys import agreed_table, key_table
 from golden.product import KINDS, allow
+from llm_models import write_model
 
 Case = Callable[[Path], Any]
 _FEW = {"data.owners.bank.rows": [0, 40], "data.owners.insurer.rows": [10, 50]}
@@ -44,6 +48,20 @@ def _allowed(folder: Path) -> Any:
         allow(folder / "examples" / "jobs" / "train-text" / "model.py")
         # A step of 24 rows of 32 tokens, and two looks: the plan of all of them is in the slice.
         return run_job("train-text", **{"training.epochs": 1})
+
+
+def _audit_llm(folder: Path) -> Any:
+    write_model(folder / "tiny")
+    (folder / "texts.txt").write_text("hello world again\nabcdefghijklmnop\na short\n")
+    return run_job("audit-llm", raw=wrong.base("audit-llm"))
+
+
+def _verify(folder: Path) -> Any:
+    """Verify the forest of an example."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        runpy.run_path(str(examples.FOLDER / "tree_model.py"), run_name="__main__")
+    raw = wrong.base("verify")
+    return run_job("verify", raw={**raw, "data": {"file": "patients.csv", "label": "diagnosis"}})
 
 
 SLICE: dict[str, Case] = {
@@ -116,6 +134,7 @@ SLICE: dict[str, Case] = {
     ),
     "planned": plan_jobs,
     "audit": _job("audit-digits", **{"audit.shadows": 4, "train.epochs": 2, "data.rows": 100}),
+    "audit-llm": _audit_llm,
     **calls.SLICE,
 }
 """By the name of the file that says what came out."""
@@ -147,6 +166,7 @@ REST: dict[str, Case] = {
         for name in ("split", "split-defended", "split-private")
     },
     "job train-text": _allowed,
+    "job verify": _verify,
     # What follows takes a quarter of an hour as it stands.
     "job train-resnet": _job(
         "train-resnet", **_FEW_DIGITS, **{"training.epochs": 1, "training.batch": 16}

@@ -44,9 +44,11 @@ def changed(name, changes):
     return raw
 
 
-def run_job(name, *, attacked=False, **changes):
+def run_job(name, *, raw=None, attacked=False, **changes):
     """Plan a job, run it, and return what is promised, foreseen, sent, shown and kept."""
-    job = read_job(changed(name, changes), source=f"{name}.toml") if changes else None
+    if changes:
+        raw = changed(name, changes)
+    job = read_job(raw, source=f"{name}.toml") if raw else None
     job = job or load_job(JOBS / f"{name}.toml")
     kind = kind_of(job)
     foreseen = foresee(job)

@@ -95,6 +95,7 @@ def _measured(one):
 
 def result_table(result):
     """Write a result: which measures there are, not what they came to."""
+    in_order = sorted if result.kind == "audit" else list
     return {
         "kind": result.kind,
         "protocol": result.protocol,
@@ -102,7 +103,8 @@ def result_table(result):
         "ledger": leak_lines(result.leakage),
         "claims": [claim_table(one) for one in result.claims],
         "metered": cost_table(result.metered),
-        "measures": [_measured(one) for one in result.utility],
+        # An audit begins with the attack that was best.
+        "measures": in_order([_measured(one) for one in result.utility]),
         "curves": sorted({one.title for one in result.curves}),
         "pictures": sorted({one.title for one in result.pictures}),
         "sheets": [f"{one.title}: {' | '.join(one.heads)}" for one in result.sheets],
