@@ -77,6 +77,18 @@ def test_the_mean_is_that_of_the_survivors(name, kind):
     assert np.allclose(found.mean, wanted, atol=2.0 if kind == "shuffle" else 0.08)
 
 
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_round_has_as_many_stages_as_the_table_says(name, kind):
+    stage, asked = Stage(make_policy(name, kind), make_offers()), []
+
+    def noting(messages):
+        asked.append(set(messages))
+        yield from stage.exchange(messages)
+
+    run_round(stage.server, noting, stage.meter)
+    assert len(asked) == stage.aggregator.stages, asked
+
+
 class Weighed:
     """A server's side that notes by how much its memory grows with every answer it accepts."""
 

@@ -71,7 +71,7 @@ class Aggregator:
     Attributes:
         name: as a job spells it.
         server_sees: of a single client's update, in words.
-        privacies: the words it goes with.
+        stages: how often the server asks clients or helper in a round whose sum is not verified.
         make_server: the server's side of a round.
         make_client: a client's side of a round.
         make_helper: the side of the one party beside them, where there is one.
@@ -79,10 +79,15 @@ class Aggregator:
 
     name: AggregatorName
     server_sees: str
-    privacies: tuple[Privacy, ...]
+    stages: int
     make_server: Callable[[RoundConfig, Prg], ServerSide]
     make_client: Callable[[RoundConfig, Seat, Prg], ClientSide]
     make_helper: Callable[[RoundConfig, KeyPair, Prg, Enter], Helper] | None = None
+
+    @property
+    def privacies(self) -> tuple[Privacy, ...]:
+        """The kinds of privacy that it can give."""
+        return GOES_WITH[self.name]
 
     @property
     def helper(self) -> str | None:
@@ -182,21 +187,21 @@ AGGREGATORS: dict[str, Aggregator] = {
         Aggregator(
             name="plain",
             server_sees="every update as the client sends it",
-            privacies=GOES_WITH["plain"],
+            stages=1,
             make_server=PlainServer,
             make_client=lambda config, seat, prg: PlainClient(config, seat.index, prg),
         ),
         Aggregator(
             name="masked",
             server_sees="the sum of the updates, and of each alone nothing",
-            privacies=GOES_WITH["masked"],
+            stages=5,
             make_server=lambda config, prg: _server(config, SecAggServerSide(config)),
             make_client=_masked_client,
         ),
         Aggregator(
             name="shuffled",
             server_sees="randomised reports, and not whose they are",
-            privacies=GOES_WITH["shuffled"],
+            stages=3,
             make_server=lambda config, prg: ShuffledServerSide(config),
             make_client=_shuffled_client,
             make_helper=_shuffler,
@@ -204,14 +209,14 @@ AGGREGATORS: dict[str, Aggregator] = {
         Aggregator(
             name="encrypted",
             server_sees="the sum of the updates, and of each alone a ciphertext",
-            privacies=GOES_WITH["encrypted"],
+            stages=2,
             make_server=lambda config, prg: _server(config, EncryptedServerSide(config)),
             make_client=_encrypted_client,
         ),
         Aggregator(
             name="keyed",
             server_sees="the sum of the updates, and of each alone nothing",
-            privacies=GOES_WITH["keyed"],
+            stages=2,
             make_server=lambda config, prg: _server(config, KeyedServerSide(config)),
             make_client=_keyed_client,
             make_helper=_authority,
@@ -219,7 +224,7 @@ AGGREGATORS: dict[str, Aggregator] = {
         Aggregator(
             name="bounded",
             server_sees="the sum of the updates within the clip, and of each alone whether it is",
-            privacies=GOES_WITH["bounded"],
+            stages=1,
             make_server=_bounded_server,
             make_client=_bounded_client,
         ),

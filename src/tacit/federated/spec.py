@@ -286,7 +286,7 @@ class FederatedSpec:
 
     @property
     def is_split(self) -> bool:
-        """Whether the clients share in the noise of the sum: the server sees no more than that."""
+        """Whether the server sees no update alone: the clients share in the noise of a sum."""
         return self.aggregator != "plain"
 
     @property

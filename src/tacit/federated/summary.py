@@ -27,7 +27,6 @@ RUNS = "nodes choose the code that they run, and in how many runs: each is count
 _RANGE = "no proof of range: a client that lies can spoil the sum"
 _LARGE_EPSILON = 10.0
 _MOST_NOTES = 20
-_STAGES = {"plain": 1, "masked": 5, "shuffled": 3, "encrypted": 2, "keyed": 2, "bounded": 1}
 _SERVERS = {
     "curious": "the server follows the protocol and invents no clients",
     "malicious": (
@@ -145,7 +144,7 @@ def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
         entries.append(("clients", what, "verified", "protocol", dimension))
     if spec.largest_weight > 1:
         examples, count = "how many examples the clients of a round have together", 1
-        if spec.aggregator == "plain":
+        if not spec.is_split:
             examples, count = "how many examples every client has", spec.clients
         entries.append(("server", examples, "updates are weighed by it", "size", count))
     adaptive = spec.privacy.adaptive
@@ -161,7 +160,7 @@ def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
 def cost_of(spec: FederatedSpec, outcome: Outcome) -> Cost:
     """Return what all rounds moved."""
     rounds = outcome.rounds
-    stages = _STAGES[spec.aggregator] + spec.verified
+    stages = find_aggregator(spec.aggregator).stages + spec.verified
     messages = stages * len(rounds) * spec.clients
     ways = {
         ("clients", "server"): (messages, spec.clients * sum(r.bytes_up for r in rounds)),

@@ -104,7 +104,7 @@ class FederatedTable:
     Attributes:
         clients: how many.
         rounds: how many at most; privacy is planned for all of them.
-        aggregator: "plain", "masked", "shuffled", "encrypted", "keyed" or "bounded".
+        aggregator: how updates become a mean, by its name among `AGGREGATORS` of `federated`.
         minimum: fewest clients whose mean is shown; 0.6 of them if not given.
         drop_rate: the share of clients that may fall silent in a round.
         colluding_share: the share of clients that may work with the server; of all whose keys are

@@ -135,7 +135,7 @@ def audit_federated_rounds(
             "wanted a spec whose noise can be tried: central, local, shuffle or record, with a "
             f"claim; got {spec.privacy.kind!r} with mechanism {spec.privacy.mechanism!r}"
         )
-    is_alone = spec.aggregator == "plain" and spec.privacy.kind != "central"
+    is_alone = not spec.is_split and spec.privacy.kind != "central"
     if grid.noise == "laplace" and not is_alone:
         raise ConfigError("a sum of Laplace noises is not tried; audit with aggregator 'plain'")
     run = run or (see_one_client if is_alone else run_one_round)

@@ -132,7 +132,7 @@ def rebuild_rows(
     if spec.aggregator == "shuffled":
         return (), ("Reconstruction from shuffled reports was not tried.",)
     x, y = members
-    is_single = spec.aggregator == "plain" and spec.privacy.kind in ("none", "central")
+    is_single = not spec.is_split and spec.privacy.kind in ("none", "central")
     count = _SHOWN if is_single else min(spec.clients, _MOST_CLIENTS, len(y))
     rows, rest = (to_pictures(side, picture) for side in (x, others[0]))
     target = Round(
