@@ -7,13 +7,18 @@ import torch
 
 from tacit.mpc.ops import ProtocolOps
 from tacit.nn import Ops, TorchOps
+from tacit.nn.gradient import GradientOps
 from tacit.nn.running import key_of, quarters_of, row_gain, size_of
 
 VERBS = [name for name, _ in inspect.getmembers(Ops, inspect.isfunction) if name[0] != "_"]
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("interpreter", [TorchOps, ProtocolOps])
+STEPS = {"argmax", "is_positive"}  # they have no gradient
+CASES = [(one, verb) for one in (TorchOps, ProtocolOps) for verb in VERBS]
+CASES += [(GradientOps, verb) for verb in VERBS if verb not in STEPS]
+
+
+@pytest.mark.parametrize(("interpreter", "verb"), CASES)
 def test_an_interpreter_takes_what_the_contract_says(interpreter, verb):
     wanted = inspect.signature(getattr(Ops, verb)).parameters
     got = inspect.signature(getattr(interpreter, verb)).parameters
