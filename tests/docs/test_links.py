@@ -62,6 +62,20 @@ def test_no_page_names_a_file_of_the_repository_that_is_not_there():
     assert missing == []
 
 
+def test_contributing_names_files_and_folders_that_are_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "tacit"
+    above = (ROOT, ROOT / "tests", source, *(room for room in source.iterdir() if room.is_dir()))
+    named = set(re.findall(r"`([\w./-]+/[\w./-]*|\w+\.py)`", text))
+    assert len(named) > 100
+    missing = {
+        name
+        for name in named
+        if not re.search("NAME|FILE|ROOM", name) and not any((one / name).exists() for one in above)
+    }
+    assert missing == set()
+
+
 def test_the_version_of_a_page_that_shows_figures_of_a_program_is_named():
     named = {}
     for row in (ROOT / "docs/reference/figures.md").read_text(encoding="utf-8").splitlines():

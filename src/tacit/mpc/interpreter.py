@@ -57,7 +57,7 @@ class Scope:
 def of_family(
     name: str,
 ) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
-    """Mark a verb as a function of a family, for which there may be a protocol of its own."""
+    """Mark a verb as a function of one of `mixing.FAMILIES`, which may have their own protocols."""
 
     def mark(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         @wraps(verb)
