@@ -102,7 +102,7 @@ def quick():
         return known[mine.public, theirs]
 
     agree = messages.agree
-    with patch.object(client, "agree", agree_once), patch.object(messages, "agree", agree_once):
+    with patch.object(messages, "agree", agree_once):
         yield
 
 
