@@ -2,33 +2,34 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from fuzz.draw import Coverage, draw
+from fuzz.estimators import draw_task, judge_task, shrink_task
 from fuzz.judge import Verdict, judge, shrink
 from fuzz.modules import draw_module, judge_module, shrink_module
 from tacit.mpc import PROTOCOLS
 
-WAYS = {
-    **dict.fromkeys(PROTOCOLS, 1.0),
-    "modules": 0.4,
-}
-"""What can be drawn, and which part of the time it gets beside others."""
+WAYS = {"sealed": 2, "checked": 8, "permuted3": 2, "permuted2": 2, "modules": 3, "tasks": 24}
+"""What is drawn, and how seldom: by how long one takes, and by how much code is only run there."""
 
 
 @dataclass
 class Campaign:
-    """Seeds from one on: each draws what has taken least of its time so far."""
+    """Seeds from one on: each draws what has had least of its share so far."""
 
     ways: list[str]
     seed: int = 0
     wrong: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    drawn: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
     steps: int = 0
     deep: int = 0
     coverage: Coverage = field(default_factory=Coverage)
+    shrinks: bool = True
 
     @classmethod
     def of(cls, kept: dict[str, Any], ways: list[str]) -> "Campaign":
@@ -39,7 +40,8 @@ class Campaign:
             ways,
             int(kept["next"]),
             outcomes=Counter(kept.get("outcomes", {})),
-            seconds=Counter(kept.get("seconds", {})),
+            drawn=Counter(kept.get("ways", {})),
+            seconds=float(kept.get("seconds", 0)),
             steps=int(kept.get("steps", 0)),
             deep=int(kept.get("deep", 0)),
             coverage=Coverage(drawn, refused),
@@ -50,6 +52,7 @@ class Campaign:
         return {
             "next": self.seed,
             "outcomes": self.outcomes,
+            "ways": self.drawn,
             "seconds": self.seconds,
             "steps": self.steps,
             "deep": self.deep,
@@ -59,10 +62,16 @@ class Campaign:
 
     def go_on(self) -> None:
         """Draw what the next seed gives, and judge it."""
-        way = min(self.ways, key=lambda one: self.seconds[one] / WAYS[one])
+        way = min(self.ways, key=lambda one: self.drawn[one] * WAYS[one])
         start = time.process_time()
-        verdict = self._module() if way == "modules" else self._program(way)
-        self.seconds[way] += time.process_time() - start
+        if way == "modules":
+            verdict = self._made(draw_module, judge_module, shrink_module)
+        elif way == "tasks":
+            verdict = self._made(draw_task, judge_task, shrink_task)
+        else:
+            verdict = self._program(way)
+        self.drawn[way] += 1
+        self.seconds += time.process_time() - start
         self.outcomes[f"{way}: {verdict.outcome}"] += 1
         self.seed += 1
 
@@ -72,32 +81,37 @@ class Campaign:
         self.steps += len(program.steps)
         self.deep += len(program.steps) >= 3
         if verdict.outcome == "wrong":
-            smallest = shrink(
-                program, lambda one: judge(one, protocol).outcome == "wrong", protocol
-            )
-            self._tell(f'judge(found, "{protocol}")', smallest, judge(smallest, protocol).how)
+            self.wrong += 1
+        if verdict.outcome == "wrong" and self.shrinks:
+            cut = shrink(program, lambda one: judge(one, protocol).outcome == "wrong", protocol)
+            self._tell(f'judge(found, "{protocol}")', cut, verdict.how)
         return verdict
 
-    def _module(self) -> Verdict:
-        module = draw_module(self.seed)
-        verdict = judge_module(module)
+    def _made(
+        self,
+        draws: Callable[[int], Any],
+        judges: Callable[[Any], Verdict],
+        shrinks: Callable[[Any], Any],
+    ) -> Verdict:
+        """Draw and judge what is no program of ops."""
+        verdict = judges(draws(self.seed))
         if verdict.outcome == "wrong":
-            smallest = shrink_module(module)
-            self._tell("judge_module(found)", smallest, judge_module(smallest).how)
+            self.wrong += 1
+        if verdict.outcome == "wrong" and self.shrinks:
+            smallest = shrinks(draws(self.seed))
+            self._tell(f"{judges.__name__}(found)", smallest, verdict.how)
         return verdict
 
     def _tell(self, judged: str, smallest: object, how: str) -> None:
-        self.wrong += 1
         print(f"# {how}\ndef test_seed_{self.seed}():\n    found = {smallest!r}")
         print(f'    assert {judged}.outcome != "wrong"\n', flush=True)
 
     def report(self) -> str:
         """Say what was covered, and what least."""
-        took = sum(self.seconds.values())
         runs = sum(self.outcomes.values())
         lines = [
             f"{runs} drawn up to seed {self.seed - 1}, {self.deep} programs of depth 3 or more, "
-            f"{self.steps} steps, {took:.0f} s of processor; wrong: {self.wrong}",
+            f"{self.steps} steps, {self.seconds:.0f} s of processor; wrong: {self.wrong}",
             f"{len(self.coverage.cells)} combinations of verb, type, shape, bound and protocol, "
             f"of which {len(self.coverage.refused)} refused by name",
         ]

@@ -14,7 +14,7 @@ from fuzz.verb import Shape, Verb, a_full_dim, alike, any_shape, some_rows
 
 def _ends(rng: random.Random, shapes: Sequence[Shape]) -> dict[str, Any]:
     low = rng.choice([0.0, -1.5, -8.0, rng.uniform(-3, 3)])
-    return {"low": low, "high": low + rng.choice([0.25, 1.0, 6.0])}
+    return {"low": low, "high": low + rng.choice([0.0, 0.25, 1.0, 6.0])}
 
 
 def _clamped(x: Known, low: float, high: float, ulp: float) -> Known:

@@ -10,7 +10,7 @@ from fuzz.known import Known
 from fuzz.program import Given, Program
 from fuzz.table import VERBS
 from harness import ALICE, MEETING, PARTIES, ROLES
-from tacit.errors import InputError
+from tacit.errors import InputError, RangeError
 from tacit.mpc import OpeningCache, Plan, compute, serve
 from tacit.party import Session, merge, merge_costs, run_threads, without_setup
 from tacit.party.cost import cost_in_a_row
@@ -40,7 +40,8 @@ def judge(program: Program, protocol: str) -> Verdict:
     try:
         plan, bounds = program.plan(protocol), program.bounds(protocol)
     except InputError as refusal:
-        return Verdict("refused", f"{type(refusal).__name__}: {refusal}")
+        outcome = "refused" if _is_stated(program, refusal) else "wrong"
+        return Verdict(outcome, f"{type(refusal).__name__}: {refusal}")
     except Exception as error:
         return Verdict("wrong", f"planning ended in {type(error).__name__}: {error}")
     try:
@@ -49,6 +50,12 @@ def judge(program: Program, protocol: str) -> Verdict:
         return Verdict("wrong", f"the run ended in {type(error).__name__}: {error}")
     known = [program.plain(bounds, run) for run in range(program.runs)]
     return next(_wrong(program, known, seen), Verdict("right"))
+
+
+def _is_stated(program: Program, refusal: InputError) -> bool:
+    """Tell whether what does not fit, holds nothing, or is of a smaller ring is refused."""
+    is_empty = any(0 in one.shape for one in program.inputs)
+    return isinstance(refusal, RangeError) or is_empty or "truncate it first" in str(refusal)
 
 
 def _run(program: Program, protocol: str, plan: Plan) -> Seen:

@@ -49,6 +49,18 @@ def _largest_mean(bound: float, share: float) -> float:
     return max(bound * bound * share, 1e-3)
 
 
+def _grain(most: float, count: int) -> float:
+    """Return the last place of rows in front of a norm, for which their squares leave room."""
+    return 2.0 ** -min(20, math.floor((61 - math.log2(most * count)) / 2))
+
+
+def _product_of(x: Known, matrix: Known, centred: bool, most: float, ulp: float) -> Known:
+    """Multiply rows before they are normalised: what that rounds grows with the inverse."""
+    found = product(_within(x, centred, most, ulp), matrix, torch.matmul, 4 * ulp)
+    length = _square_means(x, centred).sqrt().clamp(min=1e-9)
+    return Known(found.v, found.e + 4 * _grain(most, x.v.shape[-1]) / length)
+
+
 def _within(x: Known, centred: bool, most: float, ulp: float) -> Known:
     """Rows of a mean square of at most ``most``, which is promised, and 2^-20 of it at least."""
     square, off = _square_means(x, centred), x.rows_e()
@@ -56,9 +68,12 @@ def _within(x: Known, centred: bool, most: float, ulp: float) -> Known:
     mean = x.v.mean(-1, keepdim=True) if centred else torch.zeros_like(length)
     value = (x.v - mean) / (square + 1e-5).sqrt()
     floor = max(2.0**-20 * most, 2.0**-20)
-    grain = 2.0 ** -min(20, math.floor((61 - math.log2(most * x.v.shape[-1])) / 2))
+    grain = _grain(most, x.v.shape[-1])
     steep = (2 + value.abs()) / (length - 2 * off).clamp(min=1e-9)
+    shortest = 6e-3 * (floor / square.clamp(min=1e-9)).clamp(max=1)  # of which few digits are left
+    longest = 0.034 * length / math.sqrt(most * x.v.shape[-1])  # whose inverses have few
     error = steep * (off + 4 * grain) + 4e-3 * (1 + value.abs())
+    error = error + (shortest + longest) * value.abs()
     fits = (length + off) ** 2 < most * 0.999
     known = fits & (square >= floor) & (length > 4 * (off + grain))
     return Known(value, torch.where(known.expand_as(value), error, NOWHERE))
@@ -221,8 +236,8 @@ ROWS: dict[str, Verb] = {
             (shape, (shape[-1], rng.randint(1, 3))) if _norm_rows(rng, shape) else None
         ),
         _behind,
-        lambda x, m, centred, share, ulp: product(
-            _within(x, centred, _largest_mean(x.bound, share), ulp), m, torch.matmul, 4 * ulp
+        lambda x, m, centred, share, ulp: _product_of(
+            x, m, centred, _largest_mean(x.bound, share), ulp
         ),
         _norm_share,
         is_curve=True,

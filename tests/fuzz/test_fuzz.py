@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fuzz import estimators
 from fuzz import program as programs
 from fuzz.draw import Coverage, draw
+from fuzz.estimators import Task, draw_task, judge_task, shrink_task
 from fuzz.found import FOUND
 from fuzz.judge import judge, shrink
 from fuzz.modules import draw_module, judge_module, shrink_module
@@ -44,6 +46,22 @@ def test_random_modules_are_torchs_or_refused_by_name():
         assert verdict.outcome != "wrong", f"{seed}: {verdict.how}\n{draw_module(seed)}"
         outcomes.append(verdict.outcome)
     assert outcomes.count("right") > 40
+
+
+def test_learners_and_trees_answer_as_scikit_learn_or_are_refused():
+    for seed in range(6):
+        verdict = judge_task(draw_task(seed))
+        assert verdict.outcome != "wrong", f"{verdict.how}\n{draw_task(seed)}"
+
+
+def test_a_task_that_is_wrong_is_cut_down(monkeypatch):
+    """Ridge is fitted with another penalty than it was asked for."""
+    kind = estimators.LEARNERS["ridge"]
+    other = replace(kind, ours=lambda alpha: kind.ours(alpha=40 * alpha))
+    monkeypatch.setitem(estimators.LEARNERS, "ridge", other)
+    smallest = shrink_task(Task("ridge", {"alpha": 1.0}, rows=24, columns=4))
+    assert judge_task(smallest).outcome == "wrong"
+    assert (smallest.rows, smallest.columns) == (6, 2)
 
 
 def test_a_module_is_cut_down_to_the_line_that_has_a_fault(monkeypatch):
@@ -85,11 +103,21 @@ def test_a_fault_is_found_and_cut_down_to_the_verb_that_has_it(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_campaign_of_two_minutes_finds_nothing(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "fuzz", "--minutes", "2", "--from", "1000"],
+def test_a_campaign_of_two_minutes_finds_nothing():
+    done = _run("fuzz", "--minutes", "2", "--from", "1000")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_of_thirty_planted_faults_two_at_most_are_missed():
+    done = _run("fuzz.faults")
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+def _run(*command):
+    return subprocess.run(
+        [sys.executable, "-m", *command],
         cwd=TESTS,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

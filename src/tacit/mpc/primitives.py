@@ -18,6 +18,7 @@ from tacit.mpc.openings import MaskedOpenings
 from tacit.mpc.products import Conv2d, Elementwise, MatMul
 from tacit.mpc.share import (
     HEADROOM_BITS,
+    WORD_BITS,
     Fold,
     Spec,
     Swap,
@@ -260,8 +261,11 @@ class Primitives(MaskedOpenings[V], ABC):
         return self.apply(self.make("rowwise", name, dim, self.frac_bits, float(parameter)), x)
 
     def _argument(self, x: V) -> V:
-        """Make a value ready for a function; whoever sees it can read it in any precision."""
-        return self.ready(x) if self.has("rowwise") else self.normalise_scale(x)
+        """Make a value ready for a function; who sees whole words reads them in any precision."""
+        x = self.ready(x)
+        spec = self.spec(x)
+        is_whole = not isinstance(spec, Spec) or spec.ring_bits == WORD_BITS
+        return x if is_whole and self.has("rowwise") else self.normalise_scale(x)
 
     def exponents(self, x: V, values: tuple[Callable[[int], float], ...]) -> V:
         """Give public functions of the binary exponent of every element, one per part."""

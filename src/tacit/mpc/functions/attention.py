@@ -94,9 +94,9 @@ def _is_many(ops: RescalingVerbs[V], scores: V) -> bool:
 
 def _exps(ops: RescalingVerbs[V], scores: V, seen: Tensor | Told, watch: Watch[V] | None) -> V:
     """Give exp of scores less what their row has in common, and 0 of what is not seen."""
-    is_many = _is_many(ops, scores)
+    scores, is_many = ops.ready(scores), _is_many(ops, scores)
     # Scores that saturate give a wrong answer, so that somebody has to watch them.
-    is_unwatched = watch is None and ops.number(ops.ready(scores), "softmax").bound > REACH
+    is_unwatched = watch is None and ops.number(scores, "softmax").bound > REACH
     if (is_many or is_unwatched) and not isinstance(seen, Told):
         exps = _exps_below_largest(ops, scores, seen)
     else:
@@ -127,7 +127,7 @@ def _exps_below_level(
     ops: RescalingVerbs[V], scores: V, seen: Tensor | Told, watch: Watch[V] | None
 ) -> V:
     """Give exp of scores less a level that none of their row exceeds, and 0 of what is not seen."""
-    can_saturate = ops.number(ops.ready(scores), "softmax").bound > REACH
+    can_saturate = ops.number(scores, "softmax").bound > REACH
     # Of many the dealer's bytes cost more than a round does; of long ones the sum needs room.
     is_cubic = not _is_many(ops, scores) and ops.shape(scores)[-1] <= _LONGEST_ROW
     scores = saturated(ops, scores, frac_bits=_SCORE_BITS if is_cubic else ops.frac_bits)
