@@ -188,10 +188,11 @@ def test_a_party_that_runs_is_not_told_that_it_was_silent(when, monkeypatch):
     with ThreadPoolExecutor(len(PARTIES)) as pool:
         ends = {me: pool.submit(take_part, me) for me in PARTIES}
     found = {me: one.exception() for me, one in ends.items()}
-    assert str(found[BOB]) == (
-        f"party {ALICE!r} failed: says that {BOB!r} failed ({reason}), while {BOB!r} runs; if it "
+    assert str(found[BOB]) in [  # carol hears of it from alice, and may be the first to pass it on
+        f"party {who!r} failed: says that {BOB!r} failed ({reason}), while {BOB!r} runs; if it "
         "was not heard, see whether it stood still, or whether the link between the two carries "
         "everything, both ways"
-    )
+        for who in (ALICE, CAROL)
+    ]
     assert (found[ALICE].party, found[ALICE].reason) == (BOB, reason)
     assert found[CAROL].party in (ALICE, BOB)  # whoever tells it first
