@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tacit.inference.secure import secure
     from tacit.training.front import train
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
     "__version__",
