@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from aggregated import Stage, provided
+from support.federated import Stage, provided
 from tacit.errors import ConfigError, PartyError
 from tacit.federated import (
     AGGREGATORS,

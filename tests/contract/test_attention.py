@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS
 from tacit.nn import (

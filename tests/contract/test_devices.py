@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, PARTIES, simulate
+from support.mpc import ALICE, BOB, CAROL, PARTIES, simulate
 from tacit.mpc import PROTOCOLS
 from tacit.mpc.functions.norms import Watch
 

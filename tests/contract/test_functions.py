@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
 from tacit.errors import InputError, RangeError
 from tacit.mpc import PROTOCOLS
 

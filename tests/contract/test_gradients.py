@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gradient_cases import CASES, HOT, values_of
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
+from support.operations import CASES, HOT, values_of
 from tacit.mpc import PROTOCOLS
 from tacit.nn import GradientOps, TorchOps, pull_back
 

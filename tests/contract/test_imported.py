@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
 from tacit.errors import InputError, RangeError
 from tacit.mpc import PROTOCOLS
 from tacit.nn import GradientOps, TorchOps, import_module, pull_back, quarters_of, size_of

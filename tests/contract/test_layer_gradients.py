@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
 from tacit.mpc import PROTOCOLS
 from tacit.nn import GradientOps, import_module, pull_back
 from tacit.nn.table import LAYERS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from private_llm import BRIEF, FAMILIES, answering, plainly, speak, tiny, traffic
+from support.llm import BRIEF, FAMILIES, answering, plainly, speak, tiny, traffic
 from tacit.llm.permuted import (
     FORMS,
     Batch,

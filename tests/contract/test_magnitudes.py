@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness import ALICE, simulate
+from support.mpc import ALICE, simulate
 from tacit.errors import RangeError
 from tacit.mpc import PROTOCOLS
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "mutated_sums.py"
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_no_changed_input_does_harm(count):
     done = subprocess.run(
-        [sys.executable, SCRIPT, str(count), "26"],
+        [sys.executable, "-m", "support.mutated_sums", str(count), "26"],
+        cwd=TESTS,
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

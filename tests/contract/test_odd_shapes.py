@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness import ALICE, BOB, CAROL, simulate
+from support.mpc import ALICE, BOB, CAROL, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, Roles, find_protocol, make_plan
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness import ALICE, BOB, CAROL, ROLES, simulate
-from material_files import prepared, run_on
+from support.mpc import ALICE, BOB, CAROL, ROLES, prepared, run_on, simulate
 from tacit.errors import ConfigError, InputError
 from tacit.mpc import PROTOCOLS, find_protocol, make_plan
 from tacit.mpc.functions.elementwise import ELEMENTWISE

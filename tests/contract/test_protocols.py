@@ -7,8 +7,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness import ALICE, BOB, CAROL, PARTIES, simulate
-from operations import FRAC_BITS, OPERATIONS, ULP, PlainOps
+from support.mpc import ALICE, BOB, CAROL, PARTIES, simulate
+from support.operations import FRAC_BITS, OPERATIONS, ULP, PlainOps
 from tacit.errors import DataError, InputError, RangeError
 from tacit.mpc import PROTOCOLS
 from tacit.nn import TorchOps, linear, logistic_class, logistic_score

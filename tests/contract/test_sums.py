@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aggregated import Stage, provided
+from support.federated import Stage, provided
 from tacit.errors import ConfigError
 from tacit.federated import (
     AdaptiveNoise,

@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness import ALICE, BOB, CAROL, PARTIES, simulate
-from operations import OPERATIONS, ULP, PlainOps
+from support.mpc import ALICE, BOB, CAROL, PARTIES, simulate
+from support.operations import OPERATIONS, ULP, PlainOps
 from tacit.errors import ConfigError, FrameError, InputError
 from tacit.mpc import Roles, find_protocol, make_plan
 from tacit.mpc.mixing import NO_DEALER

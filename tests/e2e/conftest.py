@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ports import free_ports
+from support.machine import free_ports
 from tacit.crypto import make_identity
 
 JOB = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llm_models import write_model
+from support.llm import write_model
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

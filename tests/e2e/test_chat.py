@@ -12,9 +12,9 @@ import time
 import pytest
 from safetensors.torch import load_file, save_file
 
-from children import Program
-from llm_models import write_model
-from ports import free_ports
+from support.llm import write_model
+from support.machine import free_ports
+from support.processes import Program
 from tacit.crypto import make_identity
 
 COMMAND = [sys.executable, "-m", "tacit"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from children import start
+from support.processes import start
 
 NAMES = ("hospital", "lab", "dealer")
 ENDS_S = 120

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import tacit
-from children import Program
-from in_threads import NAMES, predict_in_threads
-from ports import free_ports
+from support.machine import free_ports
+from support.parties import NAMES, predict_in_threads
+from support.processes import Program
 from tacit.crypto import make_identity
 
 ROOT = Path(tacit.__file__).parents[2]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-import connected
 import tacit
-from children import start
+from support.parties import read_party, start_party
+from support.processes import start
 from tacit.crypto import load_identity, make_identity
 from tacit.errors import ConfigError, DataError
 from tacit.inference import save_logistic
@@ -154,14 +154,14 @@ def test_shares_of_a_training_in_python_answer_in_python(make_job, rows, tmp_pat
     x = {name: generator.uniform(-1, 1, (60, 3)) for name in ("clinic", "lab")}
     y = {name: (one.sum(1) > 0).astype(int) for name, one in x.items()}
     job = make_job(TRAINING)
-    started = [connected.start(job, name, tmp_path, x=x[name], y=y[name]) for name in x]
-    started.append(connected.start(job, "dealer", tmp_path))
+    started = [start_party(job, name, tmp_path, x=x[name], y=y[name]) for name in x]
+    started.append(start_party(job, "dealer", tmp_path))
     ends = []
     for process in started:
         process.join(200)
         ends.append(process.exitcode)
     assert ends == [0, 0, 0]
-    got = {name: connected.read(name, tmp_path) for name in ("clinic", "lab", "dealer")}
+    got = {name: read_party(name, tmp_path) for name in ("clinic", "lab", "dealer")}
     assert got["dealer"] == {}
     # Nobody has a weight: the two shares of each add up to one, and either alone is any word.
     assert not [name for one in got.values() for name in one if name.startswith("weights.")]
@@ -172,13 +172,13 @@ def test_shares_of_a_training_in_python_answer_in_python(make_job, rows, tmp_pat
     rows = rows / 2
     job = make_job(ASKING)
     started = [
-        connected.start(job, "clinic", tmp_path, x=rows, **got["clinic"]),
-        connected.start(job, "lab", tmp_path, **got["lab"]),
-        connected.start(job, "dealer", tmp_path),
+        start_party(job, "clinic", tmp_path, x=rows, **got["clinic"]),
+        start_party(job, "lab", tmp_path, **got["lab"]),
+        start_party(job, "dealer", tmp_path),
     ]
     for process in started:
         process.join(200)
-    found = connected.read("clinic", tmp_path)["values"]
+    found = read_party("clinic", tmp_path)["values"]
     assert (found == (rows.sum(1) > 0)).mean() > 0.8
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from children import start
+from support.processes import start
 from tacit.crypto import make_identity
 
 NAMES = ("hospital", "lab", "dealer")

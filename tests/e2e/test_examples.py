@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from children import Program
 from docs.follow import find_missing, read_blocks, split_commands
-from llm_models import write_model
-from ports import free_port
+from support.llm import write_model
+from support.machine import free_port
+from support.processes import Program
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
 

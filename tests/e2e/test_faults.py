@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 
-from children import start
+from support.processes import start
 
 NAMES = ("hospital", "lab", "dealer")
 SURVIVAL_S = 120  # more than connect_s + silence_s of the test job, on a busy machine

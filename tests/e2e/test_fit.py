@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from children import Program
+from support.processes import Program
 
 JOBS = Path(__file__).parents[2] / "examples" / "jobs"
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from ports import free_ports
+from support.machine import free_ports
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from in_threads import NAMES, predict_in_threads
+from support.parties import NAMES, predict_in_threads
 from tacit.report import load
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from ports import free_port
+from support.machine import free_port
 from tacit.verify import Inquiry, from_sklearn, verify_each, verify_on_ray
 
 pytest.importorskip("ray", reason="Ray is not installed")

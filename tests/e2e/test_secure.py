@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-import secured_party
-from children import CONTEXT
-from secured_party import crew_of, network, rows
+from support.parties import crew_of, join_private, network, rows
+from support.processes import CONTEXT
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
 from tacit.mpc.mixing import NO_DEALER
@@ -37,7 +36,7 @@ def test_processes_compute_a_module_of_which_only_the_lab_has_the_weights(tmp_pa
         }
         (tmp_path / "peers.json").write_text(json.dumps(book))
         started = [
-            CONTEXT.Process(target=secured_party.main, args=(name, tmp_path, listener, protocol))
+            CONTEXT.Process(target=join_private, args=(name, tmp_path, listener, protocol))
             for name, listener in listeners.items()
         ]
         for one in started:

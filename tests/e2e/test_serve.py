@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import tacit
-from ports import free_ports
+from support.machine import free_ports
 from tacit import report, ring
 from tacit.cli.commands.ask import ask
 from tacit.cli.commands.group import Edge

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from children import Program
+from support.processes import Program
 
 ROOT = Path(__file__).parents[2]
 JOB = """

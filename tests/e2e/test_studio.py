@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from children import Program
-from llm_models import write_model
+from support.llm import write_model
+from support.processes import Program
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)

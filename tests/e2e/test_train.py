@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from children import Program
+from support.processes import Program
 
 JOBS = Path(__file__).parents[2] / "examples" / "jobs"
 

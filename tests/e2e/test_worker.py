@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import tacit
-from children import Program
-from ports import free_port
+from support.machine import free_port
+from support.processes import Program
 from tacit.crypto import make_identity
 
 JOB = Path(tacit.__file__).parents[2] / "examples" / "jobs" / "predict-breast-cancer.toml"

@@ -11,7 +11,7 @@ import torch
 from fuzz.program import FRAC_BITS, Given, Program, Step, bound_of, found_with_roles
 from fuzz.table import VERBS
 from fuzz.verb import Shape
-from harness import ALICE, BOB, CAROL, PARTIES
+from support.mpc import ALICE, BOB, CAROL, PARTIES
 from tacit.errors import InputError, RangeError
 from tacit.mpc import PlanOps
 from tacit.mpc.share import Spec

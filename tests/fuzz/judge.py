@@ -9,7 +9,7 @@ import torch
 from fuzz.known import Known
 from fuzz.program import Given, Program
 from fuzz.table import VERBS
-from harness import ALICE, MEETING, PARTIES, ROLES
+from support.mpc import ALICE, MEETING, PARTIES, ROLES
 from tacit.errors import InputError, RangeError
 from tacit.mpc import OpeningCache, Plan, compute, serve
 from tacit.party import Session, merge, merge_costs, run_threads, without_setup

@@ -10,7 +10,7 @@ from torch import Tensor
 from fuzz.known import Known
 from fuzz.table import VERBS
 from fuzz.verb import Shape
-from harness import ALICE, ALONE, ROLES
+from support.mpc import ALICE, ALONE, ROLES
 from tacit.errors import InputError
 from tacit.mpc import MpcProtocol, OpeningCache, Plan, Roles, find_protocol, make_plan
 

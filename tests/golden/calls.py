@@ -17,8 +17,8 @@ from golden.jobs import changed
 from golden.product import TacitError, serve_here, write_toml
 from golden.watch import Watch
 from golden.words import ERROR, SCORED, claim_table, cost_table, leak_lines, masked, result_table
-from llm_models import write_model
-from ports import free_ports
+from support.llm import write_model
+from support.machine import free_ports
 from tacit.dp import ADD_REMOVE_RECORD, REPLACE_RECORD, Pure, epsilon
 from tacit.federated import PrivacySpec
 from tacit.learners import LinearRegression, Local

@@ -19,7 +19,7 @@ from golden import calls, examples, wrong
 from golden.jobs import plan_jobs, run_job
 from golden.keys import agreed_table, key_table
 from golden.product import KINDS, allow
-from llm_models import write_model
+from support.llm import write_model
 
 Case = Callable[[Path], Any]
 _FEW = {"data.owners.bank.rows": [0, 40], "data.owners.insurer.rows": [10, 50]}

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from children import Program
 from golden.product import make_identity
 from golden.watch import Watch
 from golden.words import TOP, masked
-from llm_models import write_model
-from ports import free_port
+from support.llm import write_model
+from support.machine import free_port
+from support.processes import Program
 
 FOLDER = TOP / "examples"
 WATCHED = Path(__file__).with_name("watched.py")

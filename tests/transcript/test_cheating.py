@@ -6,14 +6,14 @@ from threading import Event
 import pytest
 import torch
 
-from cheating import ALICE, BOB, CAROL, PARTIES, ROLES, Liar, W, X, Z, program, run, wanted
-from harness import MEETING, simulate
+from support.cheating import ALICE, BOB, CAROL, PARTIES, ROLES, Liar, W, X, Z, program, run, wanted
+from support.crypto import complaints
+from support.mpc import MEETING, simulate
 from tacit import ring
 from tacit.errors import CheatingError, PartyError, RangeError, TacitError
 from tacit.mpc import boundary, compute, find_protocol, make_plan, serve
 from tacit.mpc.protocols.checked import boundary as checked_boundary
 from tacit.party import run_threads
-from uniformity import complaints
 
 HONEST = {ALICE: BOB, BOB: ALICE}
 KEYS = {

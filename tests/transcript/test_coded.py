@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, ROLES, simulate
+from support.mpc import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.errors import DataError, InputError
 from tacit.learners.bins import unary_codes
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.arithmetic import coded
 from tacit.mpc.arithmetic.coded import Codes
-from test_transcripts import SAMPLES, assert_carries_nothing
+from transcript.test_transcripts import SAMPLES, assert_carries_nothing
 
 ULP = 2.0**-16
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from formal_sums import Masked, quick
+from support.formal_sums import Masked, quick
 from tacit.errors import ConfigError
 from tacit.federated import FederatedSpec, PrivacySpec, round_config
 from tacit.federated.secagg import Neighbourhood, plan_secagg

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness import ALICE, BOB, MEETING, PARTIES, ROLES, Wiretap, _generators
+from support.crypto import complaints, related
+from support.mpc import ALICE, BOB, MEETING, PARTIES, ROLES, Wiretap, _generators
 from tacit.mpc import PROTOCOLS, OpeningCache, compute, make_plan, serve
 from tacit.mpc.material import randomness
 from tacit.party import merge_costs, run_threads, without_setup
 from tacit.party.cost import cost_in_a_row
-from uniformity import complaints, related
 
 ROWS, WIDTH, RUNS = 2, 256, 3
 ULP = 2.0**-16

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
 from tacit.dp import (
     ADD_REMOVE_RECORD,
     DiscreteGaussian,
@@ -38,7 +38,7 @@ from tacit.training.noise import (
     thresholds,
 )
 from tacit.training.privacy import Measures, Privacy, plan_privacy
-from test_transcripts import SAMPLES, assert_carries_nothing
+from transcript.test_transcripts import SAMPLES, assert_carries_nothing
 
 WHOLE = 1 << COIN_BITS
 UNIT = 2.0**-16

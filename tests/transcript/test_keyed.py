@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from aggregated import Stage
+from support.crypto import complaints, related
+from support.federated import Stage
 from tacit.crypto import make_key_pair
 from tacit.federated import FederatedSpec, PrivacySpec, Update
 from tacit.federated.contract import HELPER, unpack
 from tacit.federated.keyed import sides
 from tacit.federated.keyed.authority import RELEASED, UPLOAD
 from tacit.federated.verified import TAGGED
-from uniformity import complaints, related
 
 SIZE = 4000
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness import PATIENCE, Wiretap, _generators
+from support.crypto import complaints
+from support.mpc import PATIENCE, Wiretap, _generators
 from tacit.learners import Connected, DecisionTreeClassifier, GaussianNB, KMeans
 from tacit.party import Meeting, run_threads
-from uniformity import complaints
 
 ROWS = 256
 MANY = 512  # words in a message that is looked at by itself

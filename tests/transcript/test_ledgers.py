@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from observer import Observer
-from short_keys import short_key
+from support.crypto import short_key
+from support.observer import Observer
 from tacit.cli.environment import data_folders
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import kind_of, load_job

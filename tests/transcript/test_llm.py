@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from llm_views import (
+from support.llm import answering, best, speak, tiny
+from support.llm_views import (
     KNOWN,
     check_answer_masks,
     check_lean,
@@ -12,7 +13,6 @@ from llm_views import (
     overheard,
     without,
 )
-from private_llm import answering, best, speak, tiny
 from tacit.llm.permuted import FORMS, Conversation
 
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from llm_views import everything_is_clean, kind_of, overheard, without
+from support.llm_views import everything_is_clean, kind_of, overheard, without
 from tacit.llm.permuted import FORMS
 from tacit.llm.permuted.prf_stream import PrfStream
 

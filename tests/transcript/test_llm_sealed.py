@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, simulate
-from private_llm import tiny
+from support.crypto import complaints
+from support.llm import tiny
+from support.mpc import ALICE, BOB, CAROL, simulate
 from tacit.llm.sealed import Pass, open_sealed_vault
 from tacit.llm.sealed.program import Passing
-from uniformity import complaints
 
 FEWEST = 256
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
 from tacit import ring
 from tacit.mpc import find_protocol
 from tacit.mpc.arithmetic.local import numeric_share

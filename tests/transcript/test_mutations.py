@@ -14,16 +14,13 @@ from pathlib import Path
 import pytest
 import torch
 
-import cheating
 import tacit.mpc
-import test_cheating
-import test_permuted
-import test_transcripts
-import test_without_dealer
-from harness import ALICE, BOB, simulate
+from support import cheating
+from support.crypto import complaints
+from support.mpc import ALICE, BOB, simulate
 from tacit.mpc.functions.norms import Watch
 from tacit.mpc.protocols.checked import proofs
-from uniformity import complaints
+from transcript import test_cheating, test_permuted, test_transcripts, test_without_dealer
 
 DRAWS = {"words", "bits", "permutation"}
 ROOM = Path(inspect.getfile(tacit.mpc)).parent

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import tacit
-import test_noise
 from tacit import dp, federated, training
+from transcript import test_noise
 
 SOURCE = Path(inspect.getfile(tacit)).parents[1]
 ROOMS = [Path(inspect.getfile(room)).parent for room in (dp, federated, training)]

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from aggregated import Stage
-from formal_sums import sums
+from support.crypto import complaints
+from support.federated import Stage
+from support.formal_sums import sums
 from tacit.crypto import make_key_pair
 from tacit.errors import PartyError
 from tacit.federated import FederatedSpec, PrivacySpec, Update, VoidRound
@@ -39,7 +40,6 @@ from tacit.federated.shuffled.roles import BOX_BYTES, BUNDLE, BUNDLES, RELEASED,
 from tacit.mpc import Roles
 from tacit.party import Meeting, Session, run_threads
 from tacit.ring import Prg
-from uniformity import complaints
 
 CLIENTS, MINIMUM = 4, 3
 EVERYBODY = range(CLIENTS)

@@ -10,11 +10,12 @@ from collections import Counter
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, simulate
+from support.crypto import complaints, related
+from support.mpc import ALICE, BOB, CAROL, simulate
 from tacit.mpc import narrow
 from tacit.mpc.protocols.permuted2.kernel import SeenBySecond
 from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
-from test_transcripts import (
+from transcript.test_transcripts import (
     SAMPLES,
     assert_carries_nothing,
     columns,
@@ -23,7 +24,6 @@ from test_transcripts import (
     secrets,
     single,
 )
-from uniformity import complaints, related
 
 VIEWERS = {"permuted3": CAROL, "permuted2": BOB}
 PROTOCOLS_WITH_DUMMIES = [f"{protocol} flips dummies=64" for protocol in VIEWERS]

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from masking import Cast
+from support.crypto import complaints, related
+from support.federated import Cast
 from tacit.federated.secagg import STAGES, Neighbourhood, plan_secagg
 from tacit.federated.secagg.messages import self_key
 from tacit.federated.secagg.plan import add_masks, from_wire
 from tacit.federated.secagg.server import _recover_seeds
-from uniformity import complaints, related
 
 ROUNDS, CLIENTS, WORDS = 60, 4, 40
 

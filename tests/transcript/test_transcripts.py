@@ -10,7 +10,8 @@ in no other test.
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulate
+from support.crypto import complaints, related
+from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulate
 from tacit import ring
 from tacit.mpc import PROTOCOLS, compute, make_plan, serve
 from tacit.mpc.functions.attention import saturated
@@ -19,7 +20,6 @@ from tacit.mpc.functions.poles import FEW
 from tacit.mpc.material.randomness import unpack
 from tacit.mpc.narrow import sign_extend, uncut
 from tacit.party import run_threads
-from uniformity import complaints, related
 
 SAMPLES = 4096  # a multiple of 64: bit planes are full words
 

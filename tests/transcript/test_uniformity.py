@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from support.crypto import complaints
 from tacit.ring import Prg
-from uniformity import complaints
 
 FEW = 256
 """As many words as the shortest messages have that transcripts are judged by."""

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from harness import PATIENCE, Wiretap
-from short_keys import short_key
+from support.crypto import complaints, short_key
+from support.mpc import PATIENCE, Wiretap
 from tacit.crypto.cipher.bfv import BfvPublicKey, BfvSecretKey
 from tacit.learners.cipher import regression, secureboost
 from tacit.learners.cipher.boosting import Boosting
 from tacit.learners.cipher.regression import Regression, coordinate, regress, regress_masked
 from tacit.learners.cipher.secureboost import answer, boost
 from tacit.party import Meeting, run_threads
-from uniformity import complaints
 
 pytest.importorskip("gmpy2")
 pytest.importorskip("tenseal")

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import torch
 
-from harness import ALICE, BOB, simulate
+from support.crypto import complaints
+from support.mpc import ALICE, BOB, simulate
 from tacit.crypto.joint import transfer
 from tacit.crypto.joint.garbling import Garbler, lowest_bits
 from tacit.mpc.mixing import NO_DEALER
 from tacit.mpc.protocols.two_party.garbled import Garbled
 from tacit.mpc.protocols.two_party.matrices import Matrices
 from tacit.mpc.protocols.two_party.pair import KEY_BYTES
-from test_transcripts import columns
-from uniformity import complaints
+from transcript.test_transcripts import columns
 
 COUNT = 2048
 SETUP = {transfer.OFFER_BYTES, transfer.CHOICES_BYTES, KEY_BYTES}

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from fake_ray import FakeRay, RayError
+from support.machine import FakeRay, RayError
 from tacit.cluster import open_cluster
 from tacit.errors import ConfigError, DataError, RangeError
 

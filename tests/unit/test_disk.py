@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from power import Disk, full_disk
+from support.machine import Disk, full_disk
 from tacit import disk as disk_module
 from tacit.disk import DurableFile, durable, make_durable, sole, write_durable
 from tacit.dp import ADD_REMOVE_MARKS, Book, Pure

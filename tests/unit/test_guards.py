@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-import guards
+from support import guards
 
 TABLE = guards.read_table()
 TESTS = {guard: said for guard, said in TABLE.items() if said.startswith("tests/")}
@@ -43,7 +43,16 @@ def test_without_its_guard_every_named_test_fails(folder):
     """In a process of its own, where the guards of all rooms can be switched off one by one."""
     named = {test for test in TESTS.values() if test.split("::")[0].rpartition("/")[0] == folder}
     files = sorted({test.split("::")[0] for test in named})
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "guards"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "support.guards",
+    ]
     command += ["--guards-removed", "tests/guards.toml", "--timeout", "60", "-m", "", *files]
     paths = [str(guards.ROOT / "src"), str(guards.ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     ended = subprocess.run(

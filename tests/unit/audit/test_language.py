@@ -2,7 +2,7 @@
 
 import pytest
 
-from llm_models import write_model
+from support.llm import write_model
 from tacit.audit.language import Canaries, LanguagePlan, choose_targets, form_of
 from tacit.errors import ConfigError, DataError
 from tacit.llm import open_checkpoint

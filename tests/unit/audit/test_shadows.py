@@ -146,7 +146,7 @@ def test_models_trained_on_ray_are_the_same_and_are_kept(tmp_path):
 
 def fake_ray(**how):
     # Imported late: the machines of a real cluster unpack this module, and have no such file.
-    from fake_ray import FakeRay
+    from support.machine import FakeRay
 
     return FakeRay(**how)
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from llm_models import write_model
+from support.llm import write_model
 from tacit import report
 from tacit.cli.commands.group import Edge
 from tacit.cli.main import run_command

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from llm_models import write_model
+from support.llm import write_model
 from tacit.cli.commands.group import Edge
 from tacit.cli.main import run_command
 from tacit.llm import DEFAULT, OFFERS

@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models
 
-from llm_models import LLAMA, write_model
+from support.llm import LLAMA, write_model
 from tacit.cli.commands import endpoint as endpoint_module
 from tacit.cli.commands.completion_request import read_request
 from tacit.cli.commands.endpoint import Endpoint

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Context, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from flower_nodes import Nodes, stand_in
+from support.flower import Nodes, stand_in
 from tacit.cli.flower import client_app, server_app
 from tacit.federated.node import named_arrays
 from tacit.nn import read_weights

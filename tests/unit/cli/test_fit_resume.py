@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from harness import Wiretap
-from short_keys import short_key
+from support.crypto import short_key
+from support.mpc import Wiretap
 from tacit.errors import DisagreementError, InputError
 from tacit.jobs import fit, fit_cipher, fit_job, fit_matching, fit_resume
 from tacit.jobs.folder import discard

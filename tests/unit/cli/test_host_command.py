@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import tacit.extras
-from ports import free_port
+from support.machine import free_port
 from tacit import report
 from tacit.cli.commands import doctor
 from tacit.cli.commands.group import Edge

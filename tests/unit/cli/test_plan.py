@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import split_jobs
-from llm_models import LLAMA, make_model, write_model
-from private_llm import MEETING
-from sealed_chat import say
+from support.llm import LLAMA, MEETING, make_model, say, write_model
+from support.split import run_job
 from tacit import ring
 from tacit.cli.commands.group import Edge
 from tacit.cli.main import run_command
@@ -160,7 +158,7 @@ def test_the_plan_of_a_split_job_is_the_forecast_of_its_run(tmp_path):
             "train": {"epochs": 1, "batch_rows": 15, "learning_rate": 0.01},
         }
     )
-    parts = split_jobs.run(job)
+    parts = run_job(job)
     assert foresee(job).forecast == parts["lab"].result.forecast is not None
 
 
@@ -184,7 +182,7 @@ def test_the_plan_of_matched_files_is_the_forecast_of_their_run(tmp_path):
             "train": {"epochs": 1, "batch_rows": 8, "learning_rate": 0.01},
         }
     )
-    planned, parts = foresee(job), split_jobs.run(job)
+    planned, parts = foresee(job), run_job(job)
     result = merge_results(tuple(part.result for part in parts.values()))
     assert planned.forecast == result.forecast is not None
     told = {(leak.to, leak.what, leak.elements) for leak in result.leakage if leak.kind != "size"}

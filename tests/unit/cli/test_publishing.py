@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
 
+from support.training import KilledError
 from tacit.cli.launch import member, processes
 from tacit.errors import DataError, InputError, PartyError
 from tacit.jobs import folder
 from tacit.jobs.kind import Part
 from tacit.party import Meeting, Usage, run_threads
-from training_runs import KilledError
 from unit.cli.test_train import job
 
 OWNERS = ("north", "south")

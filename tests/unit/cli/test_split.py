@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from power import Disk
-from split_jobs import run
+from support.machine import Disk
+from support.split import run_job
 from tacit.cli.commands.advise import advise_job, show_trials
 from tacit.cli.commands.split import parse_bytes
 from tacit.errors import ConfigError, DataError
@@ -50,7 +50,7 @@ def test_a_split_job_trains_serves_and_attacks_itself(tmp_path):
         audit={"sweep": [0.5], "before": "bottom.first"},
         train={"epochs": 20},
     )
-    parts = run(job)
+    parts = run_job(job)
     lab, clinic = parts["lab"].result, parts["clinic"]
     names = [metric.name for metric in lab.utility]
     assert names[0] == "accuracy"
@@ -97,7 +97,7 @@ def test_two_owners_of_columns_and_a_binary_label_measure_the_gradient_norm(tmp_
         data={"set": "breast-cancer", "features": ["clinic", "bank"]},
         train={"epochs": 3, "batch_rows": 64, "class_weights": [1.0, 2.0]},
     )
-    parts = run(job)
+    parts = run_job(job)
     names = [metric.name for metric in parts["lab"].result.utility]
     assert "gradient norm at bank, last epoch" in names
     found = {metric.name: metric for metric in parts["lab"].result.utility}
@@ -139,7 +139,7 @@ def test_parties_bring_their_own_files(tmp_path):
     check_inputs(job, ["clinic", "lab"])
     x, y = (load_part(job, party, ()) for party in ("clinic", "lab"))
     assert x.counts == y.counts == (42, 18)
-    assert run(job)["lab"].result.utility[0].value > 0.8
+    assert run_job(job)["lab"].result.utility[0].value > 0.8
     with pytest.raises(ConfigError, match="not in one place"):
         load_whole(job, ())
     gone = replace(job, data=replace(job.data, files={"clinic": tmp_path / "none.csv"}))
@@ -151,7 +151,7 @@ def test_parties_bring_their_own_files(tmp_path):
 
 def test_a_cut_inside_the_model_works_with_a_known_set(tmp_path):
     job = make(tmp_path, model={"cut": "first"}, train={"epochs": 8})
-    assert run(job)["lab"].result.utility[0].value > 0.7
+    assert run_job(job)["lab"].result.utility[0].value > 0.7
 
 
 @pytest.mark.parametrize("owners", [["clinic"], ["clinic", "bank"]])
@@ -164,7 +164,7 @@ def test_the_label_owners_part_may_have_a_hidden_layer(tmp_path, owners):
         model={"hidden": 16},
         train={"epochs": 12},
     )
-    assert run(job)["lab"].result.utility[0].value > 0.7
+    assert run_job(job)["lab"].result.utility[0].value > 0.7
     with np.load(models_folder(job.out) / "lab.npz") as arrays:
         shapes = sorted(arrays[name].shape for name in arrays.files)
     assert shapes[-2:] == [(16,), (16, 8 * len(owners))]
@@ -244,7 +244,7 @@ def test_defences_are_combined_and_t_sne_is_drawn(tmp_path):
         "label-dp",
         "gradient-noise",
     ]
-    lab = run(job)["lab"].result
+    lab = run_job(job)["lab"].result
     titles = {curve.title for curve in lab.curves}
     assert {"The cut layer, PCA", "The cut layer, t-SNE"} <= titles
     assert lab.claims[0].epsilon == 6.0
@@ -304,7 +304,7 @@ def test_a_job_that_goes_on_has_measured_all_that_was_sent(tmp_path, monkeypatch
     compress = {"compress": {"kind": "randtopk", "k": 3}}
     # 105 rows, 7 batches a pass: the fourth of six passes ends at step 28.
     pace = {"epochs": 6, "checkpoint_every": 4}
-    unbroken = run(make(tmp_path / "whole", split=compress, train=pace))["lab"].result
+    unbroken = run_job(make(tmp_path / "whole", split=compress, train=pace))["lab"].result
     job, save = make(tmp_path, split=compress, train=pace), split.save_weights
     step = TopTrainer._take
 
@@ -324,8 +324,8 @@ def test_a_job_that_goes_on_has_measured_all_that_was_sent(tmp_path, monkeypatch
         else:
             patch.setattr(TopTrainer, "_take", dying_late)
         with pytest.raises(KilledError):
-            run(job)
-    again = run(job)["lab"].result
+            run_job(job)
+    again = run_job(job)["lab"].result
     told = [
         [(one.name, one.value) for one in found.utility if "gradient" in one.name]
         for found in (unbroken, again)
@@ -349,7 +349,7 @@ def test_labels_are_randomised_by_a_key_that_a_power_cut_does_not_lose(tmp_path,
         put(self, packet, check=check)
 
     monkeypatch.setattr(MemoryLane, "put", leaving)
-    run(job)
+    run_job(job)
     assert early == []
     written = [name for act, name in disk.acts if act == "rename"]
     assert written.index("labels.npz") < min(

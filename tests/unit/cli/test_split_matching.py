@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from split_jobs import run
+from support.split import run_job
 from tacit.errors import ConfigError, DataError, TacitError
 from tacit.jobs.split import models_folder
 from tacit.jobs.split_data import check_inputs, load_own
@@ -74,7 +74,7 @@ def test_parties_train_on_the_rows_that_all_of_them_have(tmp_path):
         "lab": outcomes(shuffled(20, 110, 1)),
         "clinic": measurements(shuffled(0, 90, 2), seed=3),
     }
-    parts = run(make(tmp_path, tables))
+    parts = run_job(make(tmp_path, tables))
     lab = parts["lab"].result
     assert lab.utility[0].value > 0.8
     assert lab.utility[0].samples == 21  # of the 70 rows in common, three tenths
@@ -95,7 +95,7 @@ def test_the_forecast_counts_the_matching_too(tmp_path, owners):
     tables = {"lab": outcomes(shuffled(0, 40, 1))}
     for number, owner in enumerate(owners):
         tables[owner] = measurements(shuffled(number, 45, 2 + number), seed=number)
-    for name, part in run(make(tmp_path, tables)).items():
+    for name, part in run_job(make(tmp_path, tables)).items():
         result = part.result
         assert online(result.metered, name) == online(result.forecast.cost, name)
 
@@ -121,7 +121,7 @@ def test_rows_that_cannot_be_matched_are_refused(tmp_path, tables, message):
     usual = {"lab": outcomes([1, 2, 3, 4]), "clinic": measurements([1, 2, 3, 4], seed=0)}
     job = make(tmp_path, {**usual, **tables})
     with pytest.raises(TacitError, match=message):
-        run(job)
+        run_job(job)
 
 
 def test_pictures_have_no_ids(tmp_path):
@@ -157,7 +157,7 @@ def test_a_label_owner_brings_columns_of_its_own_and_serves_with_them(tmp_path):
     }
     job = make(tmp_path, tables, features=["lab", "clinic"])
     assert job.role("lab") == "label owner, with features"
-    parts = run(job)
+    parts = run_job(job)
     lab = parts["lab"].result
     assert lab.utility[0].value > 0.9  # the clinic's column tells nothing
     # What a label owner computes from its own columns is shown to nobody.
@@ -179,11 +179,11 @@ def test_a_label_owner_brings_columns_of_its_own_and_serves_with_them(tmp_path):
         job=replace(job.job, out=job.out.with_name("asked")),
     )
     check_inputs(serving, ["clinic", "lab"])
-    lines = run(serving)["clinic"].files["predictions.csv"].splitlines()[1:]
+    lines = run_job(serving)["clinic"].files["predictions.csv"].splitlines()[1:]
     right = [
         int(line.split(",")[1]) == LABELS[name] for name, line in zip(asked, lines, strict=True)
     ]
     assert np.mean(right) > 0.9
     write(tmp_path / "lab.csv", {key: value[:20] for key, value in mine.items()})
     with pytest.raises(TacitError, match="has its own columns of 20"):
-        run(serving)
+        run_job(serving)

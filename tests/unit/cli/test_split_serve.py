@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from split_jobs import run
+from support.split import run_job
 from tacit.errors import ConfigError, DataError
 from tacit.jobs.split import models_folder
 from tacit.jobs.split_data import check_inputs, load_part
@@ -65,11 +65,11 @@ def serving(job, **data):
 def test_a_trained_model_answers_about_rows_of_a_file_as_it_did_after_training(tmp_path):
     write_rows(tmp_path, 90)
     job = make(tmp_path, ["clinic"], data={"match": "person"})
-    tested = predictions(run(job)["clinic"])
+    tested = predictions(run_job(job)["clinic"])
     files = {"clinic": tmp_path / "clinic.csv"}  # whoever serves needs no labels
     asked = serving(job, files=files)
     check_inputs(asked, ["clinic", "lab"])
-    parts = run(asked)
+    parts = run_job(asked)
     answers = predictions(parts["clinic"])
     assert len(answers) == 1 + 90
     assert tested.items() <= answers.items()
@@ -83,9 +83,9 @@ def test_a_trained_model_answers_about_rows_of_a_file_as_it_did_after_training(t
 def test_several_owners_ask_about_the_same_rows(tmp_path):
     write_rows(tmp_path, 90)
     job = make(tmp_path, OWNERS)
-    run(job)
+    run_job(job)
     write_rows(tmp_path, 30, seed=5)
-    answers = predictions(run(serving(job))["clinic"])
+    answers = predictions(run_job(serving(job))["clinic"])
     right = sum(answers[str(row + 1)] == str(row % 2) for row in range(30))
     assert right > 25
     with pytest.raises(ConfigError, match="the same rows in the same order"):
@@ -94,7 +94,7 @@ def test_several_owners_ask_about_the_same_rows(tmp_path):
 
 def test_a_known_set_is_asked_about_its_test_rows(tmp_path):
     job = make(tmp_path, ["clinic"], data={"set": "iris", "files": {}})
-    assert predictions(run(job)["clinic"]) == predictions(run(serving(job))["clinic"])
+    assert predictions(run_job(job)["clinic"]) == predictions(run_job(serving(job))["clinic"])
 
 
 def test_a_part_that_was_never_trained_is_missed_before_anyone_connects(tmp_path):
@@ -113,9 +113,9 @@ def test_a_model_that_reads_tokens_trains_and_serves_from_files(tmp_path, kind):
     (tmp_path / "clinic.csv").write_text("\n".join(["a,b,c,d,e,f", *lines]) + "\n")
     model = {"kind": kind, "width": 9, "vocabulary": 9}
     job = make(tmp_path, ["clinic"], model=model, split={})
-    parts = run(job)
+    parts = run_job(job)
     assert parts["lab"].result.utility[0].value > 0.9
-    answers = predictions(run(serving(job))["clinic"])
+    answers = predictions(run_job(serving(job))["clinic"])
     assert sum(answers[str(row + 1)] == str(row % 2) for row in range(80)) > 75
     few = replace(job, model=replace(job.model, vocabulary=8))
     with pytest.raises(DataError, match="wanted tokens from 0 to 7"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ports import free_port
+from support.machine import free_port
 from tacit import ring
 from tacit.cli.launch import worker as worker_module
 from tacit.cli.launch.worker import hired, run_worker

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from short_keys import short_key
+from support.crypto import short_key
 from tacit.crypto.cipher import (
     Layout,
     combine,

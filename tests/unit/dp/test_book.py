@@ -4,21 +4,13 @@ import json
 
 import pytest
 
-from power import Disk
+from support.machine import Disk
+from support.training import NAMES, OWNERS, KilledError, digits_of, folders_in, killed, make_task
 from tacit.dp import ADD_REMOVE_RECORD, Book, Gaussian, Ledger, Poisson, Pure, ledger_to_record
 from tacit.errors import ConfigError
 from tacit.party import Meeting, run_threads
 from tacit.training import Privacy, train
 from tacit.transport.memory import MemoryLane
-from training_runs import (
-    NAMES,
-    OWNERS,
-    KilledError,
-    digits_of,
-    folders_in,
-    killed,
-    make_task,
-)
 
 TASK = make_task(rows=20, epochs=2, privacy=Privacy(epsilon=4.0, delta=1e-3), show_to=())
 EVENT = Pure(epsilon=1.0, relation=ADD_REMOVE_RECORD, mechanism="one")

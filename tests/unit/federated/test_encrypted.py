@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aggregated import Stage, provided
+from support.federated import Stage, provided
 from tacit.crypto.cipher import combine, load_secret, load_share
 from tacit.errors import DataError, PartyError
 from tacit.federated import FederatedSpec, PrivacySpec, Update, VoidRound, provision

@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from flower_nodes import Nodes, make_app, make_contexts, make_policy, stand_in, train_on
+from support.flower import Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.errors import ConfigError, PartyError
 from tacit.federated import AdaptiveNoise, PrivacySpec
 from tacit.federated.contract import pack

@@ -10,8 +10,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from aggregated import provided
-from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
+from support.federated import provided
+from support.flower import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.errors import ConfigError, PartyError
 from tacit.federated.contract import pack, unpack
 from tacit.federated.flower import PrivateStrategy, client_mod

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from power import full_disk
+from support.machine import full_disk
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.federated.journal import Journal, open_journal
 

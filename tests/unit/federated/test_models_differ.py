@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from aggregated import provided
-from flower_nodes import Nodes, make_contexts, make_policy, stand_in
+from support.federated import provided
+from support.flower import Nodes, make_contexts, make_policy, stand_in
 from tacit.errors import PartyError
 from tacit.federated import Meter, VoidRound, round_config
 from tacit.federated.contract import pack, unpack

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from aggregated import Stage
+from support.federated import Stage
 from tacit.federated import FederatedSpec, PrivacySpec, Update
 
 CLIENTS, SIZE = 5, 3

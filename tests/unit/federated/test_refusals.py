@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
+from support.flower import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.federated import LocalTraining, PrivacySpec, round_config

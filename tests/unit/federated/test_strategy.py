@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import (
     QFedAvg,
 )
 
-from flower_nodes import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in
+from support.flower import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in
 from tacit.errors import ConfigError, PartyError
 from tacit.federated.flower import PrivateStrategy, client_mod
 from tacit.federated.node import flat_arrays, named_arrays

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aggregated import Stage
+from support.federated import Stage
 from tacit.errors import PartyError
 from tacit.federated import FederatedSpec, PrivacySpec, Update, verified
 from tacit.federated.contract import RunOver, VoidRound, kind_of, pack, run_round, unpack

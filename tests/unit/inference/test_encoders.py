@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional
 
 import tacit
-from encoders import MINILM, minilm, small_bert
-from harness import PATIENCE
+from support.models import MINILM, minilm, small_bert
+from support.mpc import PATIENCE
 from tacit.errors import DataError, DisagreementError
 from tacit.inference import Crew
 from tacit.inference.facts import INPUT

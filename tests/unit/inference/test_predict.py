@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES
+from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES
 from tacit.errors import ConfigError, DisagreementError, RangeError
 from tacit.inference import PredictTask, Sizes, plan_prediction, predict, predict_plain
 from tacit.mpc import PROTOCOLS

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tacit
-from harness import PATIENCE
+from support.mpc import PATIENCE
 from tacit.errors import ConfigError, DataError, DisagreementError, InputError, RangeError
 from tacit.inference import Crew, secure
 from tacit.inference.facts import INPUT

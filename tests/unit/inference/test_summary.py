@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness import ALICE, BOB, MEETING, PARTIES, ROLES
+from support.mpc import ALICE, BOB, MEETING, PARTIES, ROLES
 from tacit.errors import DisagreementError
 from tacit.inference import PredictTask, predict, summarise
 from tacit.party import Usage, merge_results, run_threads, without_setup

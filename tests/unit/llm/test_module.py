@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from private_llm import FAMILIES, tiny
+from support.llm import FAMILIES, tiny
 from tacit.errors import ConfigError, DataError
 from tacit.llm import logits
 from tacit.llm.model.module import CausalModule, language_model, tiny_model

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from private_llm import FAMILIES, tiny
+from support.llm import FAMILIES, tiny
 from tacit.errors import DataError
 from tacit.llm import logits, open_checkpoint
 from tacit.llm.model.architecture import LanguageModel

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
 from tacit.mpc.material import ahead
 from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, MEETING, PARTIES, ROLES
+from support.mpc import ALICE, BOB, MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import ConfigError, DataError
 from tacit.mpc import PROTOCOLS, OpeningCache, Share, compute, make_plan, serve

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, MEETING, ROLES, simulate
+from support.mpc import ALICE, BOB, CAROL, MEETING, ROLES, simulate
 from tacit.errors import CheatingError, ConfigError, InputError, PartyError
 from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, serve
 from tacit.mpc.protocols.checked import boundary, proofs, wide

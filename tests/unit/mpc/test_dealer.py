@@ -3,7 +3,7 @@ import threading
 import pytest
 import torch
 
-from harness import ALICE, CAROL, MEETING, PARTIES, ROLES
+from support.mpc import ALICE, CAROL, MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import TacitError
 from tacit.mpc import PROTOCOLS, make_plan

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, ROLES, simulate
+from support.mpc import ALICE, BOB, ROLES, simulate
 from tacit.mpc import PROTOCOLS, make_plan
 
 FRAC_BITS = 10

@@ -5,7 +5,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness import ALICE, BOB, CAROL, ROLES, simulate
+from support.mpc import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.mpc import PROTOCOLS, PlanOps
 from tacit.mpc.functions.ordering import Heat
 from tacit.mpc.protocols.sealed.heats import heats

@@ -3,7 +3,7 @@ from math import log
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, simulate
+from support.mpc import ALICE, BOB, CAROL, simulate
 from tacit.errors import RangeError
 from tacit.mpc import Roles, find_protocol, make_plan
 from tacit.mpc.functions.poles import FEW, decline_curve, has_curve

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, ROLES, simulate
+from support.mpc import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.errors import ConfigError
 from tacit.mpc import find_protocol, make_plan
 from tacit.mpc.mixing import spell

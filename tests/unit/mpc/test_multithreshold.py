@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import ALICE, ROLES, simulate
+from support.mpc import ALICE, ROLES, simulate
 from tacit import ring
 from tacit.mpc.protocols.sealed.compare import CompareMask
 from tacit.mpc.protocols.sealed.multithreshold import (

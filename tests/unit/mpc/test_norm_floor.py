@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 import tacit
-from harness import ALICE, simulate
+from support.mpc import ALICE, simulate
 
 EPS = 1e-5
 WIDTH = 20

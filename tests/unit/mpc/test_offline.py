@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness import ALICE, BOB, ROLES
-from material_files import begun, prepared, run_on
+from support.mpc import ALICE, BOB, ROLES, begun, prepared, run_on
 from tacit.errors import ConfigError, DataError, TacitError
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.material.offline import MaterialFacts, open_material, write_material

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, ROLES, simulate
+from support.mpc import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.arithmetic.opening import OpenMasked
 

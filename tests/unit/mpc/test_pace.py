@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from harness import ROLES
+from support.mpc import ROLES
 from tacit.mpc import find_protocol, make_plan
 from tacit.mpc.pace import Pace, _seconds, add_computing, measure_pace
 

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from harness import ALICE, BOB, MEETING, PARTIES, ROLES, simulate
+from support.mpc import ALICE, BOB, MEETING, PARTIES, ROLES, simulate
 from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.mpc import PROTOCOLS, Roles, compute, make_plan, serve
 from tacit.mpc.functions.norms import Watch

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import ALICE, ROLES
+from support.mpc import ALICE, ROLES
 from tacit.mpc import PROTOCOLS, PlanOps
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "functions.md"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, ROLES, simulate
+from support.mpc import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.functions.attention import saturated

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness import ALICE, simulate
+from support.mpc import ALICE, simulate
 from tacit.mpc.functions import roots as functions
 from tacit.mpc.functions.poles import FEW, decline_curve
 

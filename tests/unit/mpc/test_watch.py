@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
 from tacit.mpc.functions.attention import Watch
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, simulate
+from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, simulate
 from tacit import ring
 from tacit.errors import DataError, InputError, RangeError
 from tacit.mpc import PROTOCOLS, OpeningCache, Words, cache, compute, make_plan, serve

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gradient_cases import CASES, HOT, values_of
+from support.operations import CASES, HOT, values_of
 from tacit.errors import InputError
 from tacit.nn.gradient import GradientOps
 from tacit.nn.plain import TorchOps

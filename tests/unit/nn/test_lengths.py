@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from encoders import small_bert
+from support.models import small_bert
 from tacit.nn import TorchOps, import_module
 from tacit.nn.ops import BoundedOps
 from tacit.nn.running import NORM, ROWS

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from harness import ALICE, BOB, simulate
+from support.mpc import ALICE, BOB, simulate
 from tacit.errors import InputError
 from tacit.nn import TorchOps, import_module, make_model
 from tacit.nn.gradient import GradientOps

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from harness import ALICE, BOB, CAROL, MEETING, PARTIES, PATIENCE
+from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, PATIENCE
 from tacit.errors import DisagreementError, FrameError, LinkTimeout, PartyError
 from tacit.party import Fact, Meeting, Progress, Session, merge, run_threads, session_over
 from tacit.party import session as session_module

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from split_parties import CLASSES, WIDTH, make_bottom, make_task, make_top, rows
+from support.split import CLASSES, WIDTH, make_bottom, make_task, make_top, rows
 from tacit.errors import ConfigError
 from tacit.split import (
     Candidate,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from split_parties import make_task, run_split
+from support.split import make_task, run_split
 from tacit.errors import FrameError
 from tacit.party import Meeting, run_threads
 from tacit.split.exchange import name_part, receive_bytes, send_bytes

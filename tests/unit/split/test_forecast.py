@@ -2,7 +2,7 @@
 
 import pytest
 
-from split_parties import WIDTH, make_task, rows, run_split
+from support.split import WIDTH, make_task, rows, run_split
 from tacit.result import Traffic
 from tacit.split import Compression, forecast
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from split_parties import CLASSES, WIDTH, fixed_keys, make_task, run_split
+from support.split import CLASSES, WIDTH, fixed_keys, make_task, run_split
 from tacit.split import Defence, Flat, ShapedTop, cut, make_model, scoring
 from tacit.split.scoring import linear_layer, make_scorer
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from split_parties import WIDTH, make_bottom, make_task, make_top, rows, run_split, with_k
+from support.split import WIDTH, make_bottom, make_task, make_top, rows, run_split, with_k
 from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.party import Progress
 from tacit.split import (

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from support.models import dialogues, marked, small_causal
 from tacit.audit.privacy.bounds import rates_epsilon
 from tacit.dp import ADD_REMOVE_CLIENT, ADD_REMOVE_CLIENT_MARKS, ghost, private
 from tacit.dp.policy import by_pattern
@@ -12,7 +13,6 @@ from tacit.nn import add_adapters
 from tacit.ring import Prg
 from tacit.text.corpus import Text, collate
 from tacit.text.tune import Course, tune_private, unit_losses
-from text_models import dialogues, marked, small
 
 EPSILON, DELTA, TRIALS = 1.0, 1e-3, 32
 SECRET = [Text(text="我的单号是541684", owner="secret")] * 10
@@ -37,7 +37,7 @@ def found_epsilon(monkeypatch, *, stresses_marks, relation):
     The attacker knows the start, every other text and the secret, and sees the model: how far it
     moved along the secret's own gradient.
     """
-    start = add_adapters(small(layers=1), rank=2, seed=0, only=("q", "v"))
+    start = add_adapters(small_causal(layers=1), rank=2, seed=0, only=("q", "v"))
     nets = {
         has: marked([*dialogues(6), *(SECRET if has else [])], by_pattern()).originals(
             length=32, by_owner=True, stresses_marks=stresses_marks

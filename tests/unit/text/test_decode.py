@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from support.models import SIGNS, Signs, dialogues, marked, small_causal
 from tacit.dp.policy import by_pattern
 from tacit.ring import Prg
 from tacit.text import decode
@@ -13,7 +14,6 @@ from tacit.text.corpus import Text, redacted, tokenise
 from tacit.text.decode import BudgetedWriter, decoder_losses, find_places
 from tacit.text.tune import Course, tune
 from tacit.text.vote import Ballot, stack_voters, train_voters
-from text_models import SIGNS, Signs, dialogues, marked, small
 
 ALL = by_pattern()
 VOTERS = 4
@@ -22,7 +22,7 @@ VOTERS = 4
 @pytest.fixture(scope="module")
 def parts():
     corpus = marked(dialogues(60), ALL)
-    writer = small()
+    writer = small_causal()
     course = Course(epochs=12, rate=1e-2, batch=8)
     tune(writer, corpus.redactions(length=48), course, prg=Prg(b"w" * 16))
     adapters = train_voters(

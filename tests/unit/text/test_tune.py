@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 
+from support.models import SIGNS, Signs, dialogues, marked, small_causal
 from tacit.dp import ADD_REMOVE_CLIENT_MARKS, ADD_REMOVE_MARKS, confirm
 from tacit.dp.ghost import Ghost
 from tacit.dp.policy import by_pattern, by_tagger, by_terms
@@ -16,7 +17,6 @@ from tacit.ring import Prg
 from tacit.text.corpus import Text, collate, mark_corpus, redacted, tokenise
 from tacit.text.measure import measure_perplexity, measure_scientificity
 from tacit.text.tune import Course, token_losses, tune, tune_private, unit_losses
-from text_models import SIGNS, Signs, dialogues, marked, small
 
 ALL = by_pattern()
 COURSE = Course(epochs=1, rate=3e-3, batch=8)
@@ -39,7 +39,7 @@ def test_the_first_phase_makes_the_same_model_whatever_was_marked(has_stand_ins)
     models = []
     for digits in ("12", "9876", "三十"):
         corpus = marked([Text(text=f"我今年{digits}岁，头痛", owner="a"), *dialogues(9)], ALL)
-        module = small()
+        module = small_causal()
         stand_ins = Prg(b"f" * 16) if has_stand_ins else None
         tune(module, corpus.redactions(length=32, stand_ins=stand_ins), COURSE, prg=Prg(b"o" * 16))
         models.append(module.state_dict())
@@ -66,7 +66,7 @@ def test_spared_tokens_stay_as_likely_as_they_were():
     units, digits = corpus.redactions(length=48), [Signs().pieces(d)[0][0] for d in "0123456789"]
     odds = []
     for spared in ([], digits):
-        module = small()
+        module = small_causal()
         course = Course(epochs=6, rate=1e-2, batch=8)
         tune(module, units, course, prg=Prg(b"s" * 16), spared=spared)
         with torch.no_grad():
@@ -105,7 +105,7 @@ def test_a_text_that_is_long_is_cut_and_every_token_is_predicted_once():
     units = corpus.originals(length=10, by_owner=False)
     assert len(units) == 1
     assert units.counted == len(corpus.texts[0].ids) - 1
-    module = small()
+    module = small_causal()
     whole = token_losses(module, torch.tensor([corpus.texts[0].ids]))
     assert whole.shape == (1, len(corpus.texts[0].ids) - 1)
 
@@ -137,7 +137,7 @@ def test_another_script_is_no_error():
 def test_private_tuning_spends_what_is_said_and_a_second_accountant_agrees(by_owner):
     texts = [*dialogues(30), *(Text(text=f"我的单号是{n}", owner="many") for n in range(5))]
     corpus = marked(texts, ALL)
-    module = add_adapters(small(), rank=2, seed=0, only=("q", "v"))
+    module = add_adapters(small_causal(), rank=2, seed=0, only=("q", "v"))
     units = corpus.originals(length=32, by_owner=by_owner, stresses_marks=True)
     assert len(units) == (31 if by_owner else 35)
     relation = ADD_REMOVE_CLIENT_MARKS if by_owner else ADD_REMOVE_MARKS
@@ -161,7 +161,7 @@ def test_an_owner_moves_the_sum_by_no_more_than_the_clip_however_many_texts_it_h
     corpus = marked(
         [*dialogues(4), *(Text(text="我的单号是541684", owner="many") for _ in range(10))], ALL
     )
-    module = small(layers=1)
+    module = small_causal(layers=1)
     ghost = Ghost(module)
     units = corpus.originals(length=32, by_owner=True)
 
@@ -180,7 +180,7 @@ def test_an_owner_moves_the_sum_by_no_more_than_the_clip_however_many_texts_it_h
 def test_perplexity_is_that_of_torch_and_scientificity_counts_terms_alone():
     texts = dialogues(6)
     corpus = marked(texts, ALL)
-    module = small()
+    module = small_causal()
     found = measure_perplexity(module, corpus.texts, length=64, batch=2)
     losses = [token_losses(module, torch.tensor([one.ids])).flatten() for one in corpus.texts]
     assert found.value == pytest.approx(torch.cat(losses).mean().exp().item(), rel=1e-5)
@@ -194,7 +194,7 @@ def test_perplexity_is_that_of_torch_and_scientificity_counts_terms_alone():
 
 def test_tuning_teaches_and_a_course_that_makes_no_sense_is_refused():
     corpus = marked(dialogues(40), ALL)
-    module = small()
+    module = small_causal()
     before = measure_perplexity(module, corpus.texts, length=64).value
     fresh = copy.deepcopy(module)
     tune(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from harness import MEETING, PARTIES, ROLES
+from support.mpc import MEETING, PARTIES, ROLES
 from tacit.nn import make_model, parse_layers
 from tacit.party import run_threads
 from tacit.training import HeldData, TrainTask, train

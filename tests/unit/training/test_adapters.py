@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from harness import ROLES
+from support.mpc import ROLES
 from tacit import ring
 from tacit.errors import ConfigError
 from tacit.mpc import PROTOCOLS, find_protocol, make_plan

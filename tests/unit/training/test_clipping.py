@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness import ALICE, ROLES, simulate
+from support.mpc import ALICE, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc.functions import roots as functions
 from tacit.nn import make_model, make_token_model

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness import ROLES
+from support.mpc import ROLES
 from tacit.errors import (
     ConfigError,
     RangeError,

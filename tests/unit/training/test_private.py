@@ -13,7 +13,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import ALICE, simulate
+from support.mpc import ALICE, simulate
+from support.training import (
+    NAMES,
+    OWNERS,
+    STEPS,
+    KilledError,
+    digits_of,
+    folders_in,
+    killed,
+    make_task,
+    run,
+)
 from tacit import ring
 from tacit.dp import (
     ADD_REMOVE_RECORD,
@@ -36,17 +47,6 @@ from tacit.training.noise import NoisePlan, draw_noise
 from tacit.training.plain import walk_plain
 from tacit.training.privacy import Measures, plan_privacy
 from tacit.training.private import plan_noise
-from training_runs import (
-    NAMES,
-    OWNERS,
-    STEPS,
-    KilledError,
-    digits_of,
-    folders_in,
-    killed,
-    make_task,
-    run,
-)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness import ALICE, ROLES, simulate
+from support.mpc import ALICE, ROLES, simulate
 from tacit.nn import TorchOps, import_module, parse_layers
 from tacit.nn.described import Residual, groups_of
 from tacit.nn.gradient import GradientOps

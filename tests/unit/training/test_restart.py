@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness import MEETING, PARTIES, ROLES, Wiretap
+from support.mpc import MEETING, PARTIES, ROLES, Wiretap
 from tacit import ring
 from tacit.errors import DataError, DisagreementError, InputError, RangeError
 from tacit.party import run_threads

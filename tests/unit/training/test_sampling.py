@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.stats import binom
 
+from support.training import NAMES, KilledError, digits_of, folders_in, killed, make_task, run
 from tacit.dp import Book, epsilon, ledger_from_record
 from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.mpc import sum_forecasts
@@ -25,7 +26,6 @@ from tacit.training.noise import (
     room_for,
 )
 from tacit.training.plain import walk_plain
-from training_runs import NAMES, KilledError, digits_of, folders_in, killed, make_task, run
 
 STEPS = 4
 JOINT = Privacy(epsilon=8.0, delta=1e-3, noise="joint", sampling="hidden", looks="noisy")

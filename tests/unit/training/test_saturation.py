@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import tacit
-from harness import ALICE, simulate
+from support.mpc import ALICE, simulate
 from tacit.training.ops import Counting
 from tacit.training.summary import describe_saturation
 

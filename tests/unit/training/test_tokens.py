@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from harness import ROLES
+from support.mpc import ROLES
 from tacit.errors import ConfigError
 from tacit.mpc import sum_forecasts
 from tacit.nn import make_model, make_token_model

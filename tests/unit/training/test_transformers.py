@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from harness import ROLES
+from support.mpc import ROLES
 from tacit.errors import InputError
 from tacit.nn import as_input, make_any_model
 from tacit.training import HeldData, TrainTask, plan_training

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from harness import ALICE, ROLES, simulate
+from support.mpc import ALICE, ROLES, simulate
 from tacit.mpc import find_protocol, make_plan
 from tacit.mpc.arithmetic.truncation import Truncate
 from tacit.training import Optimiser

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from support.training import NAMES, OWNERS, digits_of, make_task, run
 from tacit.dp import ledger_from_record
 from tacit.ring import Prg
 from tacit.training import Privacy, start, worker
@@ -24,7 +25,6 @@ from tacit.training.plain import walk_plain
 from tacit.training.privacy import Measures, plan_privacy
 from tacit.training.private import plan_noise
 from tacit.training.worker import TrainingWorker
-from training_runs import NAMES, OWNERS, digits_of, make_task, run
 
 JOINT = share_noise(
     ("p0", "p1"), multiplier=3.0, l2_sensitivity=1.0, frac_bits=16, shape=(8,), is_joint=True

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ports import free_port
+from support.machine import free_port
 from tacit.errors import (
     ConfigError,
     HandshakeError,

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from live_packets import no_collector, unread_bytes
+from support.machine import no_collector, unread_bytes
 from tacit.errors import FrameError, LinkClosed, LinkTimeout, PartyError
 from tacit.transport import Limits, Meter, Patience, frame_bytes
 from tacit.transport.head import BYE, DATA, HEADER, HEARTBEAT, make_head

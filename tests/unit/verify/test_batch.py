@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from fake_ray import FakeRay
+from support.machine import FakeRay
 from tacit.errors import ConfigError
 from tacit.verify import Budget, Domain, Inquiry, verify_each, verify_many, verify_on_ray
 from tacit.verify.batch import _answer_chunk

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 import tacit
-from llm_models import ARCHITECTURES, make_model
-from llm_reference import CONFIGS, tensors
+from support.llm import ARCHITECTURES, make_model
+from support.llm_reference import CONFIGS, tensors
 from tacit.audit import seeded
 from tacit.audit.embedding import (
     ATTACKS,

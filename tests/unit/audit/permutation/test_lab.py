@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from harness import ROLES
+from support.mpc import ROLES
 from tacit.audit.permutation import (
     LabSettings,
     PermutedView,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from split_parties import FEATURES, WIDTH, make_bottom
+from support.split import FEATURES, WIDTH, make_bottom
 from tacit.audit import clopper_pearson, seeded
 from tacit.audit.split import SeenGradients, gradient_norm, score_ranking
 from tacit.ring import Prg

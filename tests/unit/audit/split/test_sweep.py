@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from fake_ray import FakeRay
+from support.machine import FakeRay
 from tacit.audit.split import CutAudit, audit_whole
 from tacit.audit.split.sweep import Point, draw_sweep, sweep_here, sweep_on_ray, try_strength
 from tacit.data import load_dataset

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from support.crypto import complaints
 from tacit.crypto.joint import garbling
 from tacit.crypto.joint.garbling import Evaluator, Garbler, Thresholds, lowest_bits
 from tacit.crypto.joint.transfer import Hash, draw_delta
 from tacit.errors import DataError
 from tacit.ring import Prg
-from uniformity import complaints
 
 HASH = Hash(b"h" * 16)
 

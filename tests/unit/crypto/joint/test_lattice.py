@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from support.crypto import complaints
 from tacit.crypto.joint import lattice
 from tacit.crypto.joint.lattice import DEGREE, KEPT, PRIMES
 from tacit.errors import DataError
 from tacit.ring import Prg
-from uniformity import complaints
 
 PLACES = np.arange(3, DEGREE, 31)
 

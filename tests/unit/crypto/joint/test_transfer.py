@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from support.crypto import complaints
 from tacit.crypto.joint import transfer
 from tacit.errors import DataError
 from tacit.ring import Prg
-from uniformity import complaints
 
 COUNT = 5000
 

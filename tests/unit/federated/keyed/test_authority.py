@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aggregated import Stage
+from support.federated import Stage
 from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, PartyError
 from tacit.federated import FederatedSpec, PrivacySpec, Update, VoidRound

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from masking import Cast
+from support.federated import Cast
 from tacit.crypto import ShamirShare, agree, derive, recover_bytes
 from tacit.federated.contract import pack, records, unpack
 from tacit.federated.secagg import client, plan_neighbourhood, plan_secagg

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from masking import Cast
+from support.federated import Cast
 from tacit.errors import FrameError, InputError, PartyError
 from tacit.federated.contract import pack, unpack
 from tacit.federated.secagg import Neighbourhood, SecAggClient, plan_secagg

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from masking import Cast
+from support.federated import Cast
 from tacit.crypto import ShamirShare, recover_bytes
 from tacit.errors import PartyError
 from tacit.federated.contract import pack, unpack

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
-from masking import Cast
+from support.federated import Cast
 from tacit.errors import ConfigError
 from tacit.federated import FederatedSpec, PrivacySpec, round_config
 from tacit.federated.secagg import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from masking import Cast
+from support.federated import Cast
 from tacit.errors import DisagreementError, FrameError, PartyError
 from tacit.federated.contract import VoidRound, pack, unpack
 from tacit.federated.secagg import STAGES, Neighbourhood, plan_secagg

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from masking import Cast
+from support.federated import Cast
 from tacit.errors import ConfigError, DisagreementError, PartyError, RangeError
 from tacit.federated import FederatedSpec, PrivacySpec, Update, round_config
 from tacit.federated.contract import VoidRound, pack

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness import MEETING, PARTIES, ROLES
+from support.mpc import MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.inference.service import (
     PredictionClient,

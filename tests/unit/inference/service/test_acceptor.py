@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 import numpy as np
 import torch
 
-from harness import ROLES
-from live_packets import no_collector, unread_bytes
+from support.machine import no_collector, unread_bytes
+from support.mpc import ROLES
 from tacit.crypto import make_identity
 from tacit.errors import PartyError
 from tacit.inference.service import Acceptor, connected

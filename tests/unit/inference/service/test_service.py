@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from harness import MEETING, PARTIES, ROLES
+from support.mpc import MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import DataError, DisagreementError, LinkClosed, RangeError
 from tacit.inference.service import (

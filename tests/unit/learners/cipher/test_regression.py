@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
-from short_keys import short_key
+from support.crypto import short_key
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learners.cipher import regression
 from tacit.learners.cipher.regression import (

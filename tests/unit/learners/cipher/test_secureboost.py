@@ -6,7 +6,7 @@ import torch
 import xgboost
 from sklearn.datasets import make_classification
 
-from short_keys import short_key
+from support.crypto import short_key
 from tacit.audit.vertical import bins_from_sums, labels_from_membership
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learners.cipher import secureboost

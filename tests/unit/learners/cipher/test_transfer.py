@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from observer import Observer
-from short_keys import short_key
+from support.crypto import short_key
+from support.observer import Observer
 from tacit.errors import ConfigError, DataError
 from tacit.learners.cipher import transfer
 from tacit.learners.cipher.transfer import (

@@ -2,7 +2,7 @@ from dataclasses import asdict
 
 import pytest
 
-from llm_models import ARCHITECTURES, LLAMA
+from support.llm import ARCHITECTURES, LLAMA
 from tacit.errors import ConfigError, FrameError
 from tacit.llm import announce, hear
 from tacit.llm.backend.announce import ARCHITECTURE, read_architecture

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from llm_models import write_model
-from ports import free_port
+from support.llm import write_model
+from support.machine import free_port
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, FrameError
 from tacit.llm import ChatProtocol, Sampling, chat

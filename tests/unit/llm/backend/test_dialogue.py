@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models
 
-from llm_models import LLAMA, make_model
+from support.llm import LLAMA, make_model
 from tacit.errors import ConfigError, DataError
 from tacit.llm import Ask, Message, PlainBackend, Reply, Sampling, Spent, Tokenizer
 

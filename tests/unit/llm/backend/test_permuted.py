@@ -2,8 +2,7 @@
 
 import pytest
 
-from llm_models import ARCHITECTURES, LLAMA, make_model
-from private_llm import talk_over
+from support.llm import ARCHITECTURES, LLAMA, make_model, talk_over
 from tacit.errors import ConfigError
 from tacit.llm import ChatProtocol, PlainBackend, Sampling, announce, hear
 from tacit.llm.backend.speakers import enter_permuted

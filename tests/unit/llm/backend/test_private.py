@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from llm_models import ARCHITECTURES, LLAMA, make_model
+from support.llm import ARCHITECTURES, LLAMA, make_model
 from tacit.errors import PartyError, TacitError
 from tacit.llm import PlainBackend, Sampling, announce, hear
 from tacit.llm.backend.private import PrivateBackend

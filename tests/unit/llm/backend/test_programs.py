@@ -5,8 +5,7 @@ import threading
 import pytest
 import torch
 
-from llm_models import write_model
-from private_llm import MEETING
+from support.llm import MEETING, write_model
 from tacit.errors import PartyError
 from tacit.llm import ChatProtocol, hear
 from tacit.llm.backend.programs import owner_program

@@ -4,10 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from llm_models import LLAMA, write_model
-from power import full_disk
-from private_llm import MEETING, answering, speak, tiny
-from sealed_chat import as_user, say
+from support.llm import LLAMA, MEETING, answering, as_user, say, speak, tiny, write_model
+from support.machine import full_disk
 from tacit.errors import ConfigError, DisagreementError, FrameError, InputError
 from tacit.llm import ChatProtocol, Sampling, chat
 from tacit.llm.backend.connected import enter_by, waiting

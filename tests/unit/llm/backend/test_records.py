@@ -2,7 +2,7 @@
 
 import pytest
 
-from power import full_disk
+from support.machine import full_disk
 from tacit.errors import ConfigError, InputError
 from tacit.llm.backend.chat_file import ChatParty, load_chat, write_chat
 from tacit.llm.backend.records import enrol

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from live_packets import no_collector, unread_bytes
-from llm_models import write_model
-from ports import free_ports
+from support.llm import write_model
+from support.machine import free_ports, no_collector, unread_bytes
 from tacit.crypto import make_identity
 from tacit.errors import PartyError
 from tacit.llm import ChatProtocol, Sampling, hear

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from llm_models import ARCHITECTURES, LLAMA, make_model
-from private_llm import MEETING, talk_over
+from support.llm import ARCHITECTURES, LLAMA, MEETING, make_model, talk_over
 from tacit.llm import ChatProtocol, PlainBackend, Sampling, announce, hear
 from tacit.llm.backend.speakers import enter_sealed
 from tacit.llm.sealed import (

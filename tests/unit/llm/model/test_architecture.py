@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from llm_models import CHATGLM, LLAMA, make_model
+from support.llm import CHATGLM, LLAMA, make_model
 from tacit.errors import ConfigError, DataError
 from tacit.llm import LanguageModel, parameters, shapes
 

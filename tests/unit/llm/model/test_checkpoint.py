@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 
-from llm_models import CHATGLM, GPT2, LLAMA, LLAMA_CONFIG, llama_tensors, make_model
+from support.llm import CHATGLM, GPT2, LLAMA, LLAMA_CONFIG, llama_tensors, make_model
 from tacit.errors import ConfigError, DataError, TacitError
 from tacit.llm import ChatProtocol, LanguageModel, logits, open_checkpoint
 from tacit.llm.backend.chat_file import ROLES

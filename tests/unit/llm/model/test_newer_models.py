@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from llm_reference import CONFIGS, Reference, tensors
+from support.llm_reference import CONFIGS, Reference, tensors
 from tacit.errors import ConfigError, DataError
 from tacit.llm import Cache, logits, open_checkpoint
 

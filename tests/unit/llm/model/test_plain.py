@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from llm_models import ARCHITECTURES, CHATGLM, GPT2, LLAMA, make_model
+from support.llm import ARCHITECTURES, CHATGLM, GPT2, LLAMA, make_model
 from tacit.errors import DataError
 from tacit.llm import Cache, generate, logits, next_logits, perplexity
 from tacit.llm.model.layer import norm

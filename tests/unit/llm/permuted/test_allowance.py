@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from private_llm import answering, best, speak, tiny
+from support.llm import answering, best, speak, tiny
 from tacit.errors import ConfigError, FrameError, PartyError
 from tacit.llm.permuted import Account, Ahead, Allowance, Batch, Conversation, open_vault
 from tacit.llm.permuted.allowance import material_bytes

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from private_llm import best, speak, tiny
+from support.llm import best, speak, tiny
 from tacit.llm import logits
 from tacit.llm.permuted import Conversation, asking
 from tacit.llm.permuted.asking import Party

@@ -3,7 +3,7 @@ import time
 import pytest
 import torch
 
-from private_llm import FAMILIES, answering, best, plainly, speak, tiny
+from support.llm import FAMILIES, answering, best, plainly, speak, tiny
 from tacit.errors import ConfigError, DataError, RangeError
 from tacit.llm import Cache, next_logits
 from tacit.llm.permuted import Ahead, Conversation, Network, Precision, open_vault

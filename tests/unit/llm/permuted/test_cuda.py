@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from private_llm import BRIEF, best, plainly, speak, tiny
+from support.llm import BRIEF, best, plainly, speak, tiny
 from tacit.llm.permuted import Conversation, Precision, kernels, open_vault
 from tacit.llm.permuted import attention_kernels as attention
 from tacit.llm.permuted.geometry import Heads

@@ -2,8 +2,8 @@
 
 import pytest
 
-from emulated_kernels import emulated
-from private_llm import BRIEF, NEWER, answering, best, plainly, speak, tiny
+from support.cuda import emulated
+from support.llm import BRIEF, NEWER, answering, best, plainly, speak, tiny
 from tacit.llm.permuted import Conversation, Precision, cuda_asking, cuda_serving
 
 PROMPT = [3, 7, 11, 5]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from private_llm import FAMILIES, MEETING, answering, plainly, speak, tiny
+from support.llm import FAMILIES, MEETING, answering, plainly, speak, tiny
 from tacit.errors import FrameError, RangeError
 from tacit.llm import logits
 from tacit.llm.model.plain import streams

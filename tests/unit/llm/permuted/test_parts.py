@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from private_llm import BRIEF, FAMILIES, MEETING, answering, plainly, speak, tiny
+from support.llm import BRIEF, FAMILIES, MEETING, answering, plainly, speak, tiny
 from tacit.errors import ConfigError, DisagreementError, FrameError
 from tacit.llm.permuted import (
     FORMS,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tacit
-from private_llm import best, speak
+from support.llm import best, speak
 from tacit.data import search_path
 from tacit.llm import Cache, next_logits, open_checkpoint, perplexity
 from tacit.llm.permuted import Conversation

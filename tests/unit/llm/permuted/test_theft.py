@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 import torch
 
-from llm_theft import steal
-from private_llm import speak, tiny
+from support.llm import speak, tiny
+from support.llm_theft import steal
 from tacit.llm.permuted import Conversation, Precision, rows_to_steal
 from tacit.llm.permuted.asking import Asking, Party
 from tacit.llm.permuted.blueprint import Blueprint

@@ -1,6 +1,6 @@
 import pytest
 
-from private_llm import answering, best, speak, tiny
+from support.llm import answering, best, speak, tiny
 from tacit.errors import FrameError
 from tacit.llm.permuted import Batch, Conversation, open_vault
 from tacit.llm.permuted.owner import Turns

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dealt_chat import TWO, deal, talk_alone
-from harness import Wiretap
-from private_llm import MEETING, plainly, tiny
-from sealed_chat import as_user, say
+from support.crypto import complaints
+from support.llm import MEETING, TWO, as_user, deal, plainly, say, talk_alone, tiny
+from support.mpc import Wiretap
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, RangeError
 from tacit.llm import Sampling
 from tacit.llm.permuted import Account
@@ -29,7 +28,6 @@ from tacit.llm.sealed import schedule as schedule_module
 from tacit.llm.sealed.dealt import DealtTable, serve_dealt_owner
 from tacit.mpc.material.offline import TAG_BYTES, Material, MaterialFacts, open_material
 from tacit.party import run_threads
-from uniformity import complaints
 
 MODEL = tiny("llama", seed=2, layers=1)
 PROMPT = [1, 5, 7]

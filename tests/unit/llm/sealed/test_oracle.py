@@ -5,8 +5,7 @@ from unittest import mock
 import pytest
 import torch
 
-from private_llm import tiny
-from sealed_chat import ERROR, as_user, say
+from support.llm import ERROR, as_user, say, tiny
 from tacit.errors import ConfigError
 from tacit.llm import Sampling, logits
 from tacit.llm.sealed import SealedMemory, check_wish, table, talk

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import tacit
-from private_llm import MEETING
+from support.llm import MEETING
 from tacit.data import search_path
 from tacit.llm import Cache, Sampling, next_logits, open_checkpoint
 from tacit.llm.sealed import (

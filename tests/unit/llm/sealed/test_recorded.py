@@ -8,11 +8,10 @@ from hashlib import sha256
 import pytest
 import torch
 
-from dealt_chat import deal, talk_alone
-from harness import ALICE, BOB, CAROL, ROLES
-from harness import MEETING as HARNESS
-from private_llm import FAMILIES, plainly, tiny
-from sealed_chat import as_user, say
+from support.cuda import OperationTape, patch_numpy
+from support.llm import FAMILIES, as_user, deal, plainly, say, talk_alone, tiny
+from support.mpc import ALICE, BOB, CAROL, ROLES
+from support.mpc import MEETING as HARNESS
 from tacit.errors import TacitError
 from tacit.llm.sealed import SealedMemory, recorded
 from tacit.mpc import PROTOCOLS, OpeningCache, attend, make_plan
@@ -21,7 +20,6 @@ from tacit.mpc.material.recorded_dealing import DealingRecorder
 from tacit.mpc.material.recorder import Next, Recorder
 from tacit.party import Session, run_threads
 from tacit.ring import Prg
-from taped import OperationTape, patch_numpy
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from harness import ALICE, BOB, simulate
-from private_llm import FAMILIES, MEETING, OLDER, plainly, tiny
-from sealed_chat import ERROR, as_user, say
+from support.llm import ERROR, FAMILIES, MEETING, OLDER, as_user, plainly, say, tiny
+from support.mpc import ALICE, BOB, simulate
 from tacit import ring
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, RangeError
 from tacit.llm import Cache, LanguageModel, PlainBackend, Sampling, logits, next_logits

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from private_llm import MEETING, plainly, tiny
-from sealed_chat import say
+from support.llm import MEETING, plainly, say, tiny
 from tacit.errors import DisagreementError, FrameError, InputError, RangeError
 from tacit.llm import Sampling
 from tacit.llm.permuted import Account

@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from private_llm import speak
+from support.llm import speak
 from tacit.llm import LanguageModel
 from tacit.llm.permuted import Conversation, prepare
 from tacit.llm.permuted.asking import Asking, Party

@@ -15,8 +15,9 @@ from unittest import mock
 
 import torch
 
-from harness import ZeroPrg
-from private_llm import BRIEF, answering, speak, tiny
+from support.crypto import complaints, related
+from support.llm import BRIEF, answering, speak, tiny
+from support.mpc import ZeroPrg
 from tacit import ring
 from tacit.llm.permuted import FORMS, Batch, fit_precision
 from tacit.llm.permuted.blueprint import Blueprint
@@ -27,7 +28,6 @@ from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.program import exchanges
 from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.serving import Party, Serving
-from uniformity import complaints, related
 
 KNOWN = b"k" * 16
 PROMPT = [7] * 24

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES
+from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import TacitError
 from tacit.mpc import compute, find_protocol, make_plan, serve

@@ -1,7 +1,8 @@
 """Feed changed messages and keys to every party of every aggregator; run as a process of its own.
 
-`python mutated_sums.py COUNT SEED` ends with 0 if all were refused by name or did no harm: what a
-library of C++ does with bytes that it should not have got shows as a signal, not as an exception.
+`python -m support.mutated_sums COUNT SEED` ends with 0 if all were refused by name or did no harm:
+what a library of C++ does with bytes that it should not have got shows as a signal, not as an
+exception.
 """
 
 import sys
@@ -10,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from aggregated import Stage, provided
+from support.federated import Stage, provided
 from tacit.crypto.cipher import load_public, load_secret, load_share
 from tacit.errors import InputError, PartyError
 from tacit.federated import FederatedSpec, PrivacySpec, Update

@@ -2,9 +2,9 @@
 
 A guard is a `raise` by which a party refuses what came from somebody else: an authentication, an
 agreement, a quota, a double. `guards.toml` names for each the test that notices when it is gone,
-or says why nothing can. As a plugin of pytest (`-p guards`) this file puts a switch before each
-guard: with `--guards-removed TABLE` every named test is run once for each of its guards with that
-guard off, and must fail; with `--guards-seen FILE` it writes which guards spoke in which test,
+or says why nothing can. As a plugin of pytest (`-p support.guards`) this file puts a switch before
+each guard: with `--guards-removed TABLE` every named test is run once for each of its guards with
+that guard off, and must fail; with `--guards-seen FILE` it writes which guards spoke in which test,
 which is how a test to name is found.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tacit"
 ROOMS = ("transport", "party", "crypto", "federated", "inference/service", "llm/backend")
 NO_GUARDS = {
@@ -97,7 +97,9 @@ class _Switched(ast.NodeTransformer):
         name = self._names.get(id(node))
         if name is None:
             return node
-        test = ast.parse(f"__import__('guards')._speaks({name!r})", mode="eval").body
+        test = ast.parse(
+            f"__import__({__name__!r}, fromlist=['_speaks'])._speaks({name!r})", mode="eval"
+        ).body
         return ast.copy_location(ast.If(test=test, body=[node], orelse=[]), node)
 
 
@@ -132,7 +134,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--guards-removed", type=Path, metavar="TABLE")
     parser.addoption("--guards-seen", type=Path, metavar="FILE")
     assert "tacit" not in sys.modules
-    sys.modules["guards"] = sys.modules[__name__]
     sys.meta_path.insert(0, _Finder())
 
 

@@ -1,5 +1,6 @@
-"""Two or three parties of a split model in threads, with small synthetic data."""
+"""Parties of a split model in threads, and of a split job as the command runs them."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -9,7 +10,10 @@ from unittest import mock
 import torch
 from torch import nn
 
-from tacit.party import Meeting, run_threads
+from tacit.jobs import split
+from tacit.jobs.kind import Place
+from tacit.party import Meeting, Usage, run_threads
+from tacit.party.progress import Progress
 from tacit.split import (
     BottomTrainer,
     Compression,
@@ -21,6 +25,8 @@ from tacit.split import (
     stop_asking,
 )
 from tacit.transport import Patience
+
+# Two or three parties with small synthetic data
 
 PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=1, stall_s=200)
 CLASSES, WIDTH, FEATURES = 3, 8, 6
@@ -144,3 +150,49 @@ def run_split(
 
 def with_k(task, k):
     return replace(task, compression=Compression(kind="topk", k=k))
+
+
+# A split job
+
+PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=1, stall_s=200)
+
+
+@contextmanager
+def fixed_weights() -> Iterator[None]:
+    """Let models start alike in every run: parties in threads share torch's generator."""
+    lock = threading.Lock()
+
+    def alike(make):
+        def build(*arguments):
+            with lock:
+                torch.manual_seed(0)
+                return make(*arguments)
+
+        return build
+
+    with (
+        mock.patch.object(torch, "seed", return_value=0),
+        mock.patch.object(split, "make_bottom", alike(split.make_bottom)),
+        mock.patch.object(split, "top_of", alike(split.top_of)),
+    ):
+        yield
+
+
+def run_job(job):
+    """Let every party take its part, from the same start in every run; return what each has."""
+
+    def party(session):
+        usage, progress = Usage(), Progress()
+        place = Place(
+            search=(),
+            launched="threads",
+            report=lambda: usage.report(
+                name=session.me, role=job.role(session.me), progress=progress
+            ),
+            out=job.out,
+        )
+        return split.take_part(session, job, place)
+
+    meeting = Meeting(parties=tuple(job.parties), job_digest=b"j" * 32, patience=PATIENCE)
+    with fixed_keys(), fixed_weights():
+        return run_threads(dict.fromkeys(job.parties, party), meeting)

@@ -1,6 +1,6 @@
 """Which files a walk enters: run this to count one private decode step.
 
-    python tests/walks.py
+    cd tests && python -m support.walks
 
 A file counts when one of its functions is called, in any thread, while the step lasts. Material
 that was prepared before the step does not count, as it would not if one read along.
@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import tacit
-from llm_models import write_model
+from support.llm import write_model
 from tacit.llm import chat
 
 PACKAGE = str(Path(tacit.__file__).parent)

@@ -1,11 +1,31 @@
-"""Does a set of words (or bytes) look uniform? Balance of bits, frequencies of bytes, pairs."""
+"""Keys that are made once, and whether words look uniform."""
 
-from functools import lru_cache
-from itertools import combinations
+from functools import cache, lru_cache
+from itertools import combinations, cycle
 
 import torch
 from scipy.stats import binom
 from torch import Tensor
+
+from tacit.crypto.cipher import make_key
+from tacit.ring import Prg
+
+# Ciphers with keys that are made once for all tests of a process, shorter than the default
+
+_TURNS = cycle(range(2))
+
+
+def short_key(scheme, randomness, bits=2048):
+    """Return one of two keys in turn: two parties that make one at a time have different ones."""
+    return _kept(scheme, next(_TURNS))
+
+
+@cache
+def _kept(scheme, number):
+    return make_key(scheme, Prg.from_os().bytes, bits=2048)
+
+
+# Does a set of words (or bytes) look uniform? Balance of bits, frequencies of bytes, pairs
 
 # Chance that truly uniform words are called non-uniform because of one bit, or of one byte. A test
 # run looks at ten thousand columns of at most 64 bits and 8 bytes each: below 1e-9 in all.

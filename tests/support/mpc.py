@@ -6,6 +6,7 @@ Under a protocol without a dealer the third one only owns inputs and receives re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,9 +14,27 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
+from tacit.mpc import (
+    OpeningCache,
+    Plan,
+    Roles,
+    compute,
+    deal_ahead,
+    find_protocol,
+    make_plan,
+    serve,
+)
+from tacit.mpc.material.offline import (
+    MaterialFacts,
+    body_bytes,
+    material_key,
+    open_material,
+    store,
+    write_material,
+)
 from tacit.party import Meeting, Session, merge_costs, run_threads, without_setup
 from tacit.result import Cost, Leak
+from tacit.ring import Prg
 from tacit.transport import Frame, Link, Patience
 
 ALICE, BOB, CAROL = PARTIES = ("alice", "bob", "carol")
@@ -154,3 +173,51 @@ def _generators(
         else:
             generators[peer] = prg
     return generators
+
+
+# Material of one run in files, as a dealer and two parties make them
+
+TWO = Meeting(parties=(ALICE, BOB), job_digest=b"j" * 32, patience=MEETING.patience)
+NAME = "one run"
+
+
+def prepared(plan, folder):
+    """Deal for a plan, and return both files."""
+    paths = {me: folder / f"{me}.material" for me in (ALICE, BOB)}
+
+    def facts(me):
+        body = body_bytes(plan) if me == BOB else 0
+        about = {"plans": plan.digest().hex(), "about": ""}
+        return MaterialFacts(identity=NAME, party=me, body_bytes=body, **about)
+
+    def party(session):
+        if session.me == CAROL:
+            keys = {one: Prg(material_key(session.shared(one), NAME)) for one in session.peers}
+            deal_ahead(replace(session, generators=keys), plan, run=0, cache=OpeningCache())
+            return
+        me, key = session.me, material_key(session.shared(CAROL), NAME)
+        with write_material(paths[me], facts(me), key) as writer:
+            if me == BOB:
+                store(session, plan, run=0, writer=writer)
+
+    run_threads(dict.fromkeys((ALICE, BOB, CAROL), party), MEETING)
+    return paths
+
+
+@contextmanager
+def begun(path, me):
+    """Open a file and begin it."""
+    with open_material(path, me=me) as material:
+        material.begin()
+        yield material
+
+
+def run_on(plan, program, files, inputs):
+    """Run a plan between two parties on their files."""
+
+    def party(session):
+        with ExitStack() as stack:
+            material = stack.enter_context(begun(files[session.me], session.me))
+            return compute(session, plan, program, inputs=inputs, material=material)
+
+    return run_threads(dict.fromkeys((ALICE, BOB), party), TWO)

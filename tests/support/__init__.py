@@ -1,0 +1,1 @@
+"""What tests share: models, parties, machines and observers, by room."""
