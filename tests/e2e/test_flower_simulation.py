@@ -17,7 +17,7 @@ PROGRAM = """
 
     from tacit.jobs.federated import run
     from tacit.jobs.federated_job import FederatedJob
-    from tacit.jobs.toml import read_record
+    from tacit.spec import read_record
 
     aggregator, kind, epsilon = "AGGREGATOR", "KIND", EPSILON
     privacy = {"kind": kind, "clip": 1.0} | ({"target_epsilon": epsilon} if epsilon else {})

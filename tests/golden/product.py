@@ -7,17 +7,16 @@ from tacit.crypto import make_identity
 from tacit.dp import Accountant, event_to_record
 from tacit.errors import InputError, TacitError
 from tacit.federated import AGGREGATORS
-from tacit.jobs.config import LOCAL
 from tacit.jobs.digest import shared_content
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import KINDS, kind_of, load_job, read_job
 from tacit.jobs.outlook import Asked
 from tacit.jobs.serve import serve_here
-from tacit.jobs.toml import ListedError, describe_type, read_toml, strip_type
-from tacit.jobs.toml_text import write_toml
+from tacit.jobs.toml import read_toml, write_toml
 from tacit.nn.code import allow
 from tacit.party import Meeting, Progress, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Cost, Forecast, Leak, Metric, Result
+from tacit.spec import LOCAL, ListedError, describe_type, strip_type
 from tacit.transport import Meter, Patience, memory_pair
 
 LINK = type(memory_pair("a", "b", meter_a=Meter("a"), meter_b=Meter("b"))[0])

@@ -22,6 +22,7 @@ LEAVES = {
     "notebook",
     "plugins",
     "result",
+    "spec",
 }
 
 BELOW = {
@@ -36,6 +37,7 @@ MAY_IMPORT = {
     "errors": set(),
     "extras": set(),
     "result": set(),
+    "spec": set(),
     "ring": set(),
     "crypto": set(),
     "transport": set(),

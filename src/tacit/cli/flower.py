@@ -17,7 +17,8 @@ from tacit.federated.apps import Node, deploy_client, deploy_server
 from tacit.jobs.federated import files_of
 from tacit.jobs.federated_data import task_of
 from tacit.jobs.federated_job import FederatedJob
-from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.toml import read_toml
+from tacit.spec import read_record
 
 __all__ = ["client_app", "server_app"]
 

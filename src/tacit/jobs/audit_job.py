@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from annotated_types import Ge, Lt
 
 from tacit.audit.membership import SETTINGS, Plan
 from tacit.audit.privacy.claims import Trials
 from tacit.dp import DpSgd, GaussianKind
 from tacit.errors import ConfigError
 from tacit.federated import ModelName
-from tacit.jobs.config import LOCAL, Count, Job, PartyEntry, Positive, Share
-from tacit.jobs.toml import refuse
+from tacit.jobs.config import Job, PartyEntry
+from tacit.spec import LOCAL, Count, Positive, Share, refuse
 
 _WHO_IS_A_MEMBER = (
     "the weights of model.file were trained elsewhere, and only you know on which rows; an audit "
@@ -119,7 +119,7 @@ class AuditPrivacy:
     multiplier: float
     learning_rate: float = 0.5
     delta: Share = 1e-5
-    claimed_epsilon: Annotated[float, Field(ge=0)] | None = None
+    claimed_epsilon: Annotated[float, Ge(0)] | None = None
     noise: GaussianKind = "continuous"
 
     def __post_init__(self) -> None:
@@ -157,9 +157,9 @@ class AuditTable:
 
     threats: tuple[str, ...] = ()
     shadows: int = 16
-    canaries: Annotated[int, Field(ge=2)] = 400
-    rounds: Annotated[int, Field(ge=100)] = 4000
-    confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
+    canaries: Annotated[int, Ge(2)] = 400
+    rounds: Annotated[int, Ge(100)] = 4000
+    confidence: Annotated[float, Ge(0.5), Lt(1)] = 0.95
     seed: int = 0
     workers: Count = field(default=1, metadata=LOCAL)
     cache: Path | None = field(default=None, metadata=LOCAL)

@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field
+from annotated_types import Ge
 
 from tacit.audit.language import Canaries, LanguagePlan
-from tacit.jobs.config import LOCAL, Count, Job, PartyEntry
-from tacit.jobs.toml import refuse
+from tacit.jobs.config import Job, PartyEntry
+from tacit.spec import LOCAL, Count, refuse
 
 _QUICK_TEXTS, _QUICK_DRAWS = 4, 10
 
@@ -58,7 +58,7 @@ class LlmAudit:
 
     draws: Count = 20
     depths: tuple[int, ...] = ()
-    noise: tuple[Annotated[float, Field(ge=0)], ...] = ()
+    noise: tuple[Annotated[float, Ge(0)], ...] = ()
     beams: Count = 2
     seed: int = 0
 

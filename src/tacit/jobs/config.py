@@ -5,34 +5,18 @@ shown. The tables of a kind of job, which can weaken privacy, are in its own fil
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Field
-
 from tacit.crypto import parse_fingerprint, parse_name
 from tacit.data import Source
 from tacit.errors import ConfigError, IdentityError
-from tacit.jobs.toml import Problem, refuse, suggest
 from tacit.mpc import PROTOCOLS, find_protocol
-from tacit.ring import MAX_FRAC_BITS
+from tacit.spec import LOCAL, Check, Count, Problem, Share, refuse, suggest
 from tacit.transport import Patience, Peer
 from tacit.transport import parse_address as parse_address
-
-LOCAL: Mapping[str, bool] = {"is_local": True}
-"""Marks a setting that is one party's own business and may differ between the parties."""
-
-
-def parsed_by(parse: Callable[[str], object]) -> AfterValidator:
-    """Let a parser look at a text, which stays as it was written."""
-
-    def check(text: str) -> str:
-        parse(text)
-        return text
-
-    return AfterValidator(check)
 
 
 def parse_protocol(name: str) -> None:
@@ -50,30 +34,10 @@ def parse_protocol(name: str) -> None:
         )
 
 
-def _check_stretch(stretch: tuple[int, ...]) -> tuple[int, ...]:
-    if not (len(stretch) == 2 and 0 <= stretch[0] < stretch[1]):
-        raise ConfigError(f"wanted two numbers, first < end, got {list(stretch)}")
-    return stretch
-
-
-def _check_pair(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(names) != 2:
-        raise ConfigError(f"wanted the names of two parties, got {list(names)}")
-    return names
-
-
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(gt=0, lt=1)]
-FracBits = Annotated[int, Field(ge=1, le=MAX_FRAC_BITS)]
-Name = Annotated[str, parsed_by(parse_name)]
-Address = Annotated[str, parsed_by(parse_address)]
-Fingerprint = Annotated[str, parsed_by(parse_fingerprint)]
-ProtocolName = Annotated[str, parsed_by(parse_protocol)]
-Stretch = Annotated[tuple[int, ...], AfterValidator(_check_stretch)]
-"""From the first to before the second."""
-Pair = Annotated[tuple[str, ...], AfterValidator(_check_pair)]
-"""The two parties that compute."""
+Name = Annotated[str, Check(parse_name)]
+Address = Annotated[str, Check(parse_address)]
+Fingerprint = Annotated[str, Check(parse_fingerprint)]
+ProtocolName = Annotated[str, Check(parse_protocol)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,13 +102,6 @@ class RowsTable:
             test_share=self.test_share,
             key=key,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RingTable:
-    """[ring]: how numbers are written as integers."""
-
-    frac_bits: FracBits = 16
 
 
 @dataclass(frozen=True, kw_only=True)

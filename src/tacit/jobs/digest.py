@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 
 from tacit.jobs.config import Job
 from tacit.nn.code import OwnModel
+from tacit.spec import to_tables
 
 
 def job_digest(job: Job) -> bytes:
@@ -39,20 +39,6 @@ def measured_digest(job: Job) -> bytes:
 
 def shared_content(job: Job) -> Mapping[str, object]:
     """Return what the digest covers, as plain tables."""
-    content = _plain(job.settled())
+    content = to_tables(job.settled(), is_shared=True)
     assert isinstance(content, dict)  # noqa: S101 - a job is a dataclass
     return content
-
-
-def _plain(value: object) -> object:
-    if is_dataclass(value):
-        return {
-            field.name: _plain(getattr(value, field.name))
-            for field in fields(value)
-            if not field.metadata.get("is_local", False)
-        }
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(inner) for inner in value]
-    return value

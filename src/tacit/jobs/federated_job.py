@@ -25,8 +25,8 @@ from tacit.federated import (
 from tacit.federated.front import Engine
 from tacit.federated.secagg import Server
 from tacit.federated.shuffled import Method
-from tacit.jobs.config import LOCAL, Count, Job, PartyEntry
-from tacit.jobs.toml import refuse
+from tacit.jobs.config import Job, PartyEntry
+from tacit.spec import LOCAL, Count, refuse
 
 LARGEST_WEIGHT = 2**20
 """The most examples that a client is given weight for; public, as nobody's count may be."""

@@ -6,8 +6,9 @@ from pathlib import Path
 from tacit.errors import ConfigError
 from tacit.federated import provision
 from tacit.jobs.federated_job import FederatedJob
-from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.toml import read_toml
 from tacit.ring import Prg
+from tacit.spec import read_record
 
 
 def make_secrets(path: Path, name: str, folder: Path) -> list[str]:

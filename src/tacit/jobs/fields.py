@@ -14,8 +14,8 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 from tacit.errors import ConfigError
 from tacit.jobs.field_words import USUAL
-from tacit.jobs.toml import describe_type, parse_toml, strip_type
-from tacit.jobs.toml_text import write_value
+from tacit.jobs.toml import parse_toml, write_value
+from tacit.spec import describe_type, strip_type
 
 Form = Literal["text", "choice", "flag", "table", "tables", "toml"]
 """A line of text, one of a few words, yes or no, a table, a table for each of some names, TOML."""

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tacit.errors import DataError
-from tacit.jobs.config import Stretch
-from tacit.jobs.toml import Problem
 from tacit.learners import Parties, Table
+from tacit.spec import Problem, Stretch
 
 if TYPE_CHECKING:
     from tacit.jobs.fit_job import FitJob

@@ -6,28 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import Field, TypeAdapter, ValidationError
+from annotated_types import Ge, Le, Lt
+from pydantic import TypeAdapter, ValidationError
 
 from tacit import learners
 from tacit.crypto.cipher.contract import Scheme
-from tacit.jobs.config import (
-    Count,
-    Job,
-    Pair,
-    RingTable,
-    check_parties,
-    check_references,
-    parse_protocol,
-    parsed_by,
-)
+from tacit.jobs.config import Job, check_parties, check_references, parse_protocol
 from tacit.jobs.fit_blocks import BlockTable, check_blocks
-from tacit.jobs.toml import Problem, RefusedError, refuse, suggest
 from tacit.jobs.train_job import OwnerTable
 from tacit.jobs.way_checks import check_way
 from tacit.learners import Classifier, Learner, Regressor
 from tacit.learners.boosting import GradientBoosting
 from tacit.learners.parties import FRAC_BITS
 from tacit.mpc import Roles, find_protocol
+from tacit.ring import FixedPoint
+from tacit.spec import Check, Count, Problem, RefusedError, TwoParties, refuse, suggest
 
 LEARNERS: Mapping[str, type[Learner]] = {
     "categorical-bayes": learners.CategoricalNB,
@@ -71,10 +64,10 @@ class FitData:
     blocks: Mapping[str, BlockTable] = field(default_factory=dict)
     labels: str | None = None
     classes: Count | None = None
-    test_share: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.2
     seed: int = 0
     matching: Literal["exact", "helper", "fuzzy", "hidden"] = "exact"
-    likeness: Annotated[float, Field(ge=0.5, le=1)] = 0.8
+    likeness: Annotated[float, Ge(0.5), Le(1)] = 0.8
 
     @property
     def is_named(self) -> bool:
@@ -151,7 +144,7 @@ def _parse_way(name: str) -> None:
 
 
 CIPHER = "cipher"
-WayName = Annotated[str, parsed_by(_parse_way)]
+WayName = Annotated[str, Check(_parse_way)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +161,7 @@ class FitProtection:
 
     kind: WayName
     dealer: str | None = None
-    compute: Pair | None = None
+    compute: TwoParties | None = None
     cipher: Scheme = "bfv"
     helper: str | None = None
 
@@ -208,7 +201,7 @@ class FitJob(Job):
     learner: LearnerTable
     protocol: FitProtection
     reveal: Reveal = field(default_factory=Reveal)
-    ring: RingTable = field(default_factory=lambda: RingTable(frac_bits=FRAC_BITS))
+    ring: FixedPoint = field(default_factory=lambda: FixedPoint(frac_bits=FRAC_BITS))
 
     def __post_init__(self) -> None:
         problems = [

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from tacit.errors import ConfigError, RangeError
 from tacit.inference import Sizes, plan_prediction
-from tacit.jobs.toml import Problem
 from tacit.mpc import find_protocol
+from tacit.spec import Problem
 
 if TYPE_CHECKING:
     from tacit.jobs.infer_job import InferJob

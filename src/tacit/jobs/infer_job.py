@@ -20,27 +20,31 @@ from tacit.inference import (
 )
 from tacit.inference.service import ServiceTask
 from tacit.jobs.config import (
-    LOCAL,
-    FracBits,
     Job,
-    Pair,
-    Positive,
     RowsTable,
-    Share,
-    Stretch,
     check_named,
     check_parties,
     check_references,
     check_scale,
-    parsed_by,
 )
 from tacit.jobs.infer_checks import check_room, find_problems, named_parties
-from tacit.jobs.toml import RefusedError, refuse, suggest
 from tacit.jobs.train_job import OwnerTable
 from tacit.mpc import PROTOCOLS, Roles, find_protocol
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import make_model
 from tacit.nn.code import build_network, check_network
+from tacit.ring import FracBits
+from tacit.spec import (
+    LOCAL,
+    Check,
+    Positive,
+    RefusedError,
+    Share,
+    Stretch,
+    TwoParties,
+    refuse,
+    suggest,
+)
 
 if TYPE_CHECKING:
     pass
@@ -65,7 +69,7 @@ def parse_kind(name: str) -> None:
         ) from error
 
 
-InferProtocol = Annotated[str, parsed_by(parse_kind)]
+InferProtocol = Annotated[str, Check(parse_kind)]
 _LINEAR_BOUND, _NETWORK_BOUND = 256.0, 4.0
 _LINEAR_FRAC_BITS, _NETWORK_FRAC_BITS = 20, 16
 
@@ -195,7 +199,7 @@ class InferProtection:
 
     kind: InferProtocol
     dealer: str | None = None
-    compute: Pair | None = None
+    compute: TwoParties | None = None
     reveal: Literal["class", "score", "output"] = "class"
 
 

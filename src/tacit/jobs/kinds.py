@@ -11,7 +11,8 @@ from pathlib import Path
 from tacit.errors import ConfigError
 from tacit.jobs.config import Job
 from tacit.jobs.kind import Kind, of_any
-from tacit.jobs.toml import read_record, read_toml, suggest
+from tacit.jobs.toml import read_toml
+from tacit.spec import read_record, suggest
 
 
 def _audit() -> Kind[Job]:

@@ -14,10 +14,11 @@ from tacit.inference.service.attend import Note, Post, attend
 from tacit.jobs.config import parse_address
 from tacit.jobs.digest import job_digest
 from tacit.jobs.serve_job import ServeJob, own_identity
-from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.toml import read_toml
 from tacit.party import Meeting, Progress, Session, joined, merge_results, run_threads
 from tacit.report.words import STAGES
 from tacit.result import Result
+from tacit.spec import read_record
 from tacit.transport import listen
 
 

@@ -5,30 +5,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from annotated_types import MinLen
 
 from tacit.crypto import Identity, load_identity, load_pinned, make_identity, parse_name
 from tacit.errors import ConfigError, IdentityError
 from tacit.inference.service import SIZES, ServiceTask
 from tacit.jobs.config import (
-    LOCAL,
     Address,
-    Count,
     Fingerprint,
     Job,
-    Pair,
     PartyEntry,
-    Positive,
     ProtocolName,
-    RingTable,
     check_parties,
     check_references,
     parse_address,
 )
-from tacit.jobs.toml import Problem, RefusedError, refuse
 from tacit.mpc import Roles, find_protocol
 from tacit.nn import make_model
 from tacit.nn.code import build_network, check_network
+from tacit.ring import FixedPoint
+from tacit.spec import LOCAL, Count, Positive, Problem, RefusedError, TwoParties, refuse
 from tacit.transport import Patience, Peer
 
 _WEEK_S = 7 * 86400.0
@@ -51,7 +47,7 @@ class ServeModel:
 
     layers: tuple[str, ...] = ()
     code: Path | None = field(default=None, metadata=LOCAL)
-    inputs: Annotated[tuple[Count, ...], Field(min_length=1)]
+    inputs: Annotated[tuple[Count, ...], MinLen(1)]
     shares: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
     bound: Positive = 4.0
     cap: float | None = None
@@ -79,7 +75,7 @@ class ServeProtection:
 
     kind: ProtocolName
     dealer: str
-    compute: Pair
+    compute: TwoParties
 
     def __post_init__(self) -> None:
         if find_protocol(self.kind).second_sees:
@@ -98,7 +94,7 @@ class ServeJob(Job):
     model: ServeModel
     service: ServiceTable
     protocol: ServeProtection
-    ring: RingTable = field(default_factory=RingTable)
+    ring: FixedPoint = field(default_factory=FixedPoint)
 
     def __post_init__(self) -> None:
         problems = [

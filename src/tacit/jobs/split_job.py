@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from annotated_types import Ge, Le, MinLen
 
 from tacit.audit.split import CutAudit
-from tacit.jobs.config import LOCAL, Count, Job, Share, check_parties, check_references
-from tacit.jobs.toml import Problem, RefusedError, refuse, suggest
+from tacit.jobs.config import Job, check_parties, check_references
+from tacit.spec import LOCAL, Count, Problem, RefusedError, Share, refuse, suggest
 from tacit.split import (
     CUT,
     MODELS,
@@ -44,7 +44,7 @@ class SplitData:
         rows: take only so many rows to train on.
     """
 
-    features: Annotated[tuple[str, ...], Field(min_length=1)]
+    features: Annotated[tuple[str, ...], MinLen(1)]
     labels: str
     set: str | None = None
     files: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
@@ -94,8 +94,8 @@ class SplitModel:
     kind: str = "mlp"
     cut: str = CUT
     width: Count = 64
-    hidden: Annotated[int, Field(ge=0)] = 0
-    vocabulary: Annotated[int, Field(ge=2, le=_LARGEST_VOCABULARY)] | None = None
+    hidden: Annotated[int, Ge(0)] = 0
+    vocabulary: Annotated[int, Ge(2), Le(_LARGEST_VOCABULARY)] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in MODELS:

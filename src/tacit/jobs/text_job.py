@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from annotated_types import Ge, Le, MultipleOf
 
 from tacit.dp import Book
 from tacit.dp.policy import Policy, by_pattern, by_terms, read_terms, union
 from tacit.errors import ConfigError, DataError
-from tacit.jobs.config import LOCAL, Count, Job, PartyEntry, Positive, Share
-from tacit.jobs.toml import refuse
+from tacit.jobs.config import Job, PartyEntry
+from tacit.spec import LOCAL, Count, Positive, Share, refuse
 from tacit.text.front import Method, TextPlan
 from tacit.text.tune import Course
 from tacit.text.vote import Ballot
@@ -34,8 +34,8 @@ class TextModel:
 
     path: Path | None = field(default=None, metadata=LOCAL)
     layers: Count = 2
-    width: Annotated[int, Field(ge=16, multiple_of=8)] = 64
-    vocabulary: Annotated[int, Field(ge=300)] = 800
+    width: Annotated[int, Ge(16), MultipleOf(8)] = 64
+    vocabulary: Annotated[int, Ge(300)] = 800
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class TextData:
     public: Path | None = field(default=None, metadata=LOCAL)
     terms: Path | None = field(default=None, metadata=LOCAL)
     test_share: Share = 0.1
-    length: Annotated[int, Field(ge=8)] = 128
+    length: Annotated[int, Ge(8)] = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +117,8 @@ class TextTrain:
     batch: Count = 16
     private_batch: Count = 64
     clip: Positive = 0.5
-    rank: Annotated[int, Field(ge=0)] = 4
-    seed: Annotated[int, Field(ge=0)] = 0
+    rank: Annotated[int, Ge(0)] = 4
+    seed: Annotated[int, Ge(0)] = 0
     most_epsilon: Positive | None = None
 
 
@@ -134,7 +134,7 @@ class TextDecode:
         total: ε of all conversations together.
     """
 
-    voters: Annotated[int, Field(ge=2)] = 16
+    voters: Annotated[int, Ge(2)] = 16
     clip: Positive = 3.0
     temperature: Positive = 1.0
     conversation: Positive = 4.0
@@ -154,7 +154,7 @@ class TextCanaries:
 
     count: Count = 4
     copies: Count = 10
-    signs: Annotated[int, Field(ge=1, le=6)] = 4
+    signs: Annotated[int, Ge(1), Le(6)] = 4
     forms: tuple[str, ...] = SPELLED
 
     def __post_init__(self) -> None:

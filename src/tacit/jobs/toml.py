@@ -1,38 +1,12 @@
-"""Read a TOML file into frozen dataclasses, strictly: what is not understood is refused by name.
+"""TOML, read strictly and written: what `read_toml` reads is what `write_toml` wrote."""
 
-pydantic reads; what it complains about is said in our words. It is imported when a file is read, so
-that `tacit --help` does not wait for it.
-"""
-
-import difflib
 import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
-from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Literal,
-    NamedTuple,
-    NoReturn,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
 
 from tacit.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic_core import ErrorDetails
-
-T = TypeVar("T")
 
 _LARGEST_FILE_BYTES = 1 << 20
 _DEEPEST = 50
@@ -40,39 +14,7 @@ _KEY = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?<![A-Za-z0-9_-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_DEEPEST}}}")
 """The library takes memory by the square of the parts of a key: 100,000 of them end the process."""
 _PLACE = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
-_DATE = "a date or a time"  # JSON has none, and no setting of ours is one
-
-
-class Problem(NamedTuple):
-    """A key, dotted, and what is wrong with it."""
-
-    key: str
-    text: str
-
-
-class RefusedError(ConfigError):
-    """Values that a table refuses, raised by its `__post_init__`; keys are relative to it."""
-
-    def __init__(self, *problems: Problem) -> None:
-        super().__init__("; ".join(f"{key}: {text}" for key, text in problems))
-        self.problems = problems
-
-
-class ListedError(ConfigError):
-    """Everything that is wrong with a file, as one text and key by key."""
-
-    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
-        super().__init__(_list(source, problems))
-        self.problems = tuple(sorted(problems))
-
-
-_LONGEST_LINE = 600
-"""Values are repeated to whoever wrote them, but not without end."""
-
-
-def refuse(key: str, text: str) -> NoReturn:
-    """Refuse the value of one key of the table whose `__post_init__` calls this."""
-    raise RefusedError(Problem(key, text))
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def read_toml(path: Path) -> dict[str, object]:
@@ -114,213 +56,51 @@ def parse_toml(text: str, *, source: str) -> dict[str, object]:
         raise ConfigError(f"{source}{_place(str(error), text)}") from error
     level: list[object] = [raw]
     for _ in range(_DEEPEST):
-        level = [inner for one in level for _, inner in _steps(one)]
+        level = [inner for one in level for inner in _inside(one)]
     if level:
         raise ConfigError(f"{source}: nested too deeply")
     return raw
 
 
-def read_record(raw: Mapping[str, object], record: type[T], *, source: str) -> T:
-    """Build a dataclass from a table, its fields by their annotations.
-
-    Fields may be `str`, `int`, `float`, `bool`, `Path`, a `Literal` of texts, another dataclass,
-    a tuple or a mapping of these, each of them or None, and each annotated with what pydantic
-    takes: `Field(ge=1)` for a range, `AfterValidator(f)` for a check of its own.
-
-    Raises:
-        ConfigError: a key is unknown, missing, of the wrong type or refused by the dataclass; all
-            such keys are named at once.
-    """
-    from pydantic import ValidationError
-
-    root: type = record
-    problems = list(_unusable_paths(raw, record, ()))
-    try:
-        # As JSON: strict, but lists are tuples and texts are paths, which TOML cannot tell apart.
-        text = json.dumps({"content": raw}, default=lambda value: {_DATE: str(value)})
-        value = dict(_file(root).model_validate_json(text))["content"]
-    except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            problems += _translate(detail, root)
-    except RecursionError as error:
-        raise ConfigError(f"{source}: nested too deeply") from error
-    if problems:
-        raise ListedError(source, problems)
-    assert isinstance(value, record)  # noqa: S101 - an adapter makes what it was made for
-    return value
+def write_toml(raw: Mapping[str, object]) -> str:
+    """Write tables as the text of a TOML file, in their order; lists of tables stand inline."""
+    return "\n".join(_lines(raw, ())).strip() + "\n"
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a question that ends a message about an unknown name, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def write_value(value: object) -> str:
+    """Write one value as it stands behind its key."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | Path):
+        # JSON's escapes are TOML's, but for DEL.
+        return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_key(key)} = {write_value(one)}" for key, one in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(write_value, value))}]"
+    return repr(value)
 
 
-@cache
-def _file(record: type) -> "type[BaseModel]":
-    from pydantic import ConfigDict, create_model
-
-    # A dataclass has no settings of its own: it takes those of the model that holds it.
-    how = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    return create_model("File", __config__=how, content=record)
-
-
-def _translate(detail: "ErrorDetails", root: type) -> Iterator[Problem]:
-    """Say one of pydantic's complaints in our words."""
-    at, raw = detail["loc"][1:], detail["input"]
-    refused = detail.get("ctx", {}).get("error")
-    if isinstance(refused, RefusedError):
-        yield from (Problem(_dotted(at, key), text) for key, text in refused.problems)
-    elif refused is not None:
-        yield Problem(_dotted(at), str(refused))
-    elif detail["type"] == "json_invalid":
-        yield Problem("", "nested too deeply")
-    elif detail["type"] == "unexpected_keyword_argument":
-        yield Problem(_dotted(at), _unknown(str(at[-1]), _hint(root, at[:-1]), at[:-1], root))
-    elif detail["type"] == "missing":
-        yield Problem(_dotted(at), f"missing; wanted {describe_type(_hint(root, at))}")
-    else:
-        hint = _hint(root, at)
-        choices = get_args(strip_type(hint)) if get_origin(strip_type(hint)) is Literal else ()
-        near = suggest(raw, choices) if isinstance(raw, str) else ""
-        yield Problem(_dotted(at), f"wanted {describe_type(hint)}, got {_show(raw)}{near}")
+def _lines(table: Mapping[str, object], at: tuple[str, ...]) -> Iterator[str]:
+    tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    plain = {key: value for key, value in table.items() if key not in tables}
+    if at and (plain or not tables):
+        yield f"\n[{'.'.join(map(_key, at))}]"
+    for key, value in plain.items():
+        yield f"{_key(key)} = {write_value(value)}"
+    for key, inner in tables.items():
+        yield from _lines(inner, (*at, key))
 
 
-def _unknown(name: str, table: object, at: tuple[int | str, ...], root: type) -> str:
-    known = get_type_hints(strip_type(table))
-    if not known:
-        return "this table has no settings in this version; it must be empty"
-    if near := suggest(name, known):
-        return f"unknown key{near}"
-    homes = [home for home in _homes(root, "").get(name, ()) if home != _dotted(at)]
-    if homes:
-        return f"unknown key; it belongs into [{homes[0]}]" if homes[0] else "unknown key"
-    return f"unknown key; known here: {', '.join(known)}"
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else write_value(name)
 
 
-def _unusable_paths(raw: object, hint: object, at: tuple[int | str, ...]) -> Iterator[Problem]:
-    """Find texts that no system takes for a path, which pydantic does."""
-    for step, inner in _steps(raw):
-        yield from _unusable_paths(inner, _inner(hint, step), (*at, step))
-    if strip_type(hint) is Path and isinstance(raw, str) and (not raw or "\0" in raw):
-        yield Problem(_dotted(at), f"wanted a path, got {_show(raw)}")
-
-
-def _steps(raw: object) -> Iterable[tuple[int | str, object]]:
+def _inside(raw: object) -> Iterable[object]:
     if isinstance(raw, Mapping):
-        return raw.items()
-    return enumerate(raw) if isinstance(raw, list) else ()
-
-
-def _hint(root: type, at: tuple[int | str, ...]) -> object:
-    """Return the annotation of what stands at a place."""
-    hint: object = root
-    for step in at:
-        hint = _inner(hint, step)
-    return hint
-
-
-def _inner(hint: object, step: int | str) -> object:
-    """Return the annotation one step further in, or None where there is no such place."""
-    hint = strip_type(hint)
-    if is_dataclass(hint):
-        return get_type_hints(hint, include_extras=True).get(str(step))
-    if get_origin(hint) is tuple:
-        return get_args(hint)[0]
-    return get_args(hint)[1] if len(get_args(hint)) == 2 else None
-
-
-def _homes(record: type, key: str) -> dict[str, list[str]]:
-    """List, for each key, the tables that have it."""
-    found: dict[str, list[str]] = {}
-    for name, hint in get_type_hints(record).items():
-        found.setdefault(name, []).append(key)
-        inner = strip_type(hint)
-        if isinstance(inner, type) and is_dataclass(inner):
-            for below, tables in _homes(inner, f"{key}.{name}" if key else name).items():
-                found.setdefault(below, []).extend(tables)
-    return found
-
-
-def strip_type(hint: object) -> object:
-    """Return X of `X | None` and of `Annotated[X, …]`, and anything else as it is."""
-    if get_origin(hint) is Annotated:
-        return strip_type(get_args(hint)[0])
-    if get_origin(hint) not in {Union, UnionType}:
-        return hint
-    (inner,) = (each for each in get_args(hint) if each is not type(None))
-    return strip_type(inner)
-
-
-_WORDS: Mapping[object, str] = {
-    str: "a text",
-    int: "a whole number",
-    float: "a finite number",
-    bool: "true or false",
-    Path: "a path",
-}
-
-
-def describe_type(hint: object) -> str:
-    """Say in words which values an annotation takes."""
-    limits, inner = _limits(hint), strip_type(hint)
-    if get_origin(inner) is Literal:
-        choices = [repr(choice) for choice in get_args(inner)]
-        return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
-    if get_origin(inner) is tuple:
-        each, *others = get_args(inner)
-        count = "" if Ellipsis in others else f" of {1 + len(others)}"
-        count = f" of at least {limits['min_length']}" if "min_length" in limits else count
-        return f"a list{count}, each {describe_type(each)}"
-    word = "a number" if inner is float and limits else _WORDS.get(inner, "a table")
-    return word + _range(limits)
-
-
-def _limits(hint: object) -> dict[str, object]:
-    """Collect what `Field(...)` says about a value: gt, ge, lt, le, min_length."""
-    if get_origin(hint) in {Union, UnionType}:
-        return {name: limit for each in get_args(hint) for name, limit in _limits(each).items()}
-    found: dict[str, object] = {}
-    for note in get_args(hint)[1:] if get_origin(hint) is Annotated else ():
-        for limit in getattr(note, "metadata", ()):
-            found |= {name: getattr(limit, name) for name in limit.__slots__}
-    return found
-
-
-def _range(limits: Mapping[str, object]) -> str:
-    match limits:
-        case {"gt": low, "lt": high}:
-            return f" between {low} and {high}"
-        case {"ge": low, "le": high}:
-            return f" from {low} to {high}"
-        case {"ge": low, "lt": high}:
-            return f" of at least {low} and below {high}"
-        case {"gt": low}:
-            return f" greater than {low}"
-        case {"ge": low}:
-            return f" of at least {low}"
-    return ""
-
-
-def _show(raw: object) -> str:
-    if isinstance(raw, dict):
-        return str(raw.get(_DATE, "a table"))
-    if isinstance(raw, list) and any(isinstance(one, dict | list) for one in raw):
-        return "a list of tables or lists"
-    text = repr(raw) if not isinstance(raw, bool) else str(raw).lower()
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _dotted(at: Iterable[int | str], last: str = "") -> str:
-    """Write a place as TOML does: `parties.lab.key`, `colours[1]`."""
-    text = ""
-    for step in at:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            step = step if re.fullmatch(r"[A-Za-z0-9_-]+", step) else repr(step)
-            text += f".{step}" if text else step
-    return f"{text}.{last}" if text and last else text or last
+        return raw.values()
+    return raw if isinstance(raw, list) else ()
 
 
 def _place(message: str, text: str) -> str:
@@ -331,11 +111,3 @@ def _place(message: str, text: str) -> str:
     lines = text.splitlines()
     shown = f" in {lines[line - 1].strip()[:60]!r}" if 0 < line <= len(lines) else ""
     return f", line {line}: not TOML: {said}{shown}"
-
-
-def _list(source: str, problems: Sequence[Problem]) -> str:
-    lines = [f"{key}: {text}" if key else text for key, text in sorted(problems)]
-    lines = [one if len(one) <= _LONGEST_LINE else f"{one[:_LONGEST_LINE]}..." for one in lines]
-    if len(lines) == 1:
-        return f"{source}: {lines[0]}"
-    return "\n  ".join([f"{source}: {len(lines)} problems", *lines])

@@ -5,33 +5,37 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from annotated_types import Ge
 from torch import nn
 
 from tacit.data import Source
 from tacit.data.source import FLAT
 from tacit.errors import ConfigError
 from tacit.jobs.config import (
-    LOCAL,
-    Count,
     Job,
-    Pair,
-    Positive,
     ProtocolName,
-    RingTable,
-    Share,
-    Stretch,
     check_named,
     check_parties,
     check_references,
     check_scale,
 )
-from tacit.jobs.toml import Problem, RefusedError, refuse
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.mixing import spell
 from tacit.nn import Model, add_adapters, make_model, make_token_model
 from tacit.nn.code import build_network, check_network
 from tacit.nn.weights import load_weights
+from tacit.ring import FixedPoint
+from tacit.spec import (
+    LOCAL,
+    Count,
+    Positive,
+    Problem,
+    RefusedError,
+    Share,
+    Stretch,
+    TwoParties,
+    refuse,
+)
 from tacit.training import HeldData, Optimiser, Privacy, TrainTask
 from tacit.training.losses import Ends, cut_ends
 
@@ -157,7 +161,7 @@ class TrainingTable:
     batch: Count | None = None
     rate: Positive = 0.1
     schedule: Literal["constant", "cosine", "halving", "linear"] = "constant"
-    warmup: Annotated[int, Field(ge=0)] = 0
+    warmup: Annotated[int, Ge(0)] = 0
     accumulate: Count = 1
     optimiser: Literal["sgd", "momentum", "adam"] = "sgd"
     momentum: float = 0.9
@@ -181,7 +185,7 @@ class TrainProtection:
     kind: ProtocolName
     dealer: str
     layers: Mapping[str, str] = field(default_factory=dict)
-    compute: Pair | None = None
+    compute: TwoParties | None = None
     show_to: tuple[str, ...] = ()
     give_to: tuple[str, ...] = ()
     score_to: tuple[str, ...] = ()
@@ -206,7 +210,7 @@ class TrainJob(Job):
     model: TrainModel
     protocol: TrainProtection
     training: TrainingTable = field(default_factory=TrainingTable)
-    ring: RingTable = field(default_factory=RingTable)
+    ring: FixedPoint = field(default_factory=FixedPoint)
     privacy: Privacy | None = None
 
     def __post_init__(self) -> None:

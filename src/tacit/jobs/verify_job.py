@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from annotated_types import Ge, Le
 
 from tacit.errors import ConfigError, DataError
-from tacit.jobs.config import LOCAL, Count, Job, PartyEntry, Positive
+from tacit.jobs.config import Job, PartyEntry
 from tacit.jobs.kind import Part, Screen
-from tacit.jobs.toml import refuse
 from tacit.jobs.verify import Question, answer, check_claim
 from tacit.jobs.verify_report import make_result
+from tacit.spec import LOCAL, Count, Positive, refuse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,9 @@ class VerifyTable:
 
     eps: float
     rho: float | None = None
-    claim: Annotated[float, Field(ge=0, le=1)] | None = None
+    claim: Annotated[float, Ge(0), Le(1)] | None = None
     seconds: Positive = 60.0
-    importance: Annotated[int, Field(ge=0)] = 0
+    importance: Annotated[int, Ge(0)] = 0
     workers: Count = field(default=1, metadata=LOCAL)
     ray: str | None = field(default=None, metadata=LOCAL)
 

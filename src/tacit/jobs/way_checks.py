@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tacit.jobs.toml import Problem
+from tacit.spec import Problem
 
 if TYPE_CHECKING:
     from tacit.jobs.fit_job import FitJob

@@ -17,7 +17,7 @@ from tacit.ring.bits import (
 from tacit.ring.check import SOUNDNESS_BITS, FixedCheck, is_product
 from tacit.ring.convolution import conv1d, conv2d
 from tacit.ring.device import check_device
-from tacit.ring.fixed import MAX_FRAC_BITS, decode, encode
+from tacit.ring.fixed import MAX_FRAC_BITS, FixedPoint, FracBits, decode, encode
 from tacit.ring.narrow import (
     PANEL_BYTES,
     encode_narrow,
@@ -38,6 +38,8 @@ __all__ = [
     "WIRE_DTYPES",
     "Factor",
     "FixedCheck",
+    "FixedPoint",
+    "FracBits",
     "Prg",
     "accumulate",
     "check_device",

@@ -1,8 +1,12 @@
 """Signed fixed point: reals as integers modulo 2^64 with a chosen number of fraction bits."""
 
+from dataclasses import dataclass
+from typing import Annotated
+
 import numpy as np
 import numpy.typing as npt
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
 from tacit.errors import DataError, RangeError
@@ -11,6 +15,14 @@ Real = float | int | npt.NDArray[np.generic] | Tensor
 """What `encode` takes: a number, or an array or tensor of floats or integers."""
 
 MAX_FRAC_BITS = 62
+FracBits = Annotated[int, Ge(1), Le(MAX_FRAC_BITS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedPoint:
+    """[ring]: how numbers are written as integers."""
+
+    frac_bits: FracBits = 16
 
 
 def encode(values: Real, *, frac_bits: int, device: torch.device | str | None = None) -> Tensor:

@@ -26,10 +26,11 @@ from tacit.jobs.audit_target import load_sides, make_target, trainer_of
 from tacit.jobs.federated_job import FederatedJob
 from tacit.jobs.infer_job import InferJob
 from tacit.jobs.split_job import SplitJob
-from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.toml import read_toml
 from tacit.jobs.train_job import TrainJob
 from tacit.nn import OwnModel, parse_layers, to_safetensors
 from tacit.ring import KEY_BYTES, Prg
+from tacit.spec import read_record
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 

@@ -13,7 +13,7 @@ from tacit.cli.screen import OnConsole
 from tacit.errors import ConfigError, DataError
 from tacit.jobs.audit import Effort, audit_job, check_llm_inputs, run
 from tacit.jobs.audit_llm_job import AuditLlmJob
-from tacit.jobs.toml import read_record
+from tacit.spec import read_record
 
 SILENT = OnConsole(Console(quiet=True))
 TEXTS = ["hello world again", "abcdefghijklmnop", "", "hello world again", "a short"]

@@ -13,8 +13,8 @@ from tacit.errors import ConfigError, DataError
 from tacit.jobs.audit import audit_job, check_inputs
 from tacit.jobs.audit_job import AuditJob
 from tacit.jobs.audit_target import load_sides
-from tacit.jobs.toml import read_record
 from tacit.report.headline import pick_headline_metric, state_headline
+from tacit.spec import read_record
 
 SILENT = OnConsole(Console(quiet=True))
 ROWS, COLUMNS, CLASSES = 200, 20, 3

@@ -7,9 +7,10 @@ import torch
 
 from tacit.errors import ConfigError
 from tacit.jobs.kinds import find_kind
-from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.toml import read_toml
 from tacit.nn import OwnModel, build_network
 from tacit.nn.code import split_code
+from tacit.spec import read_record
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tacit.jobs.digest import job_digest, shared_content
 from tacit.jobs.infer_job import InferJob as Job
-from tacit.jobs.toml import read_record
+from tacit.spec import read_record
 
 KEY = "sha256:" + "ab" * 32
 OTHER_KEY = "sha256:" + "cd" * 32

@@ -22,9 +22,10 @@ from tacit.jobs.federated import LEDGER, ROUNDS, WEIGHTS, check_inputs, run
 from tacit.jobs.federated_data import task_of
 from tacit.jobs.federated_job import FederatedJob
 from tacit.jobs.federated_secrets import make_secrets
-from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.toml import read_toml
 from tacit.nn import load_weights, read_facts
 from tacit.ring import Prg
+from tacit.spec import read_record
 
 FOLDERS = search_path(os.environ.get("TACIT_DATA"), Path(__file__).parents[3], Path.home())
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "jobs").glob("fl-*.toml"))

@@ -15,7 +15,8 @@ from tacit.errors import ConfigError, DataError, InputError
 from tacit.jobs.federated import LEDGER, check_inputs, run
 from tacit.jobs.federated_data import load_shards
 from tacit.jobs.federated_job import FederatedJob
-from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.toml import read_toml
+from tacit.spec import read_record
 
 HEAD = "age,ward,y"
 

@@ -13,8 +13,8 @@ from tacit.jobs.forecast_fit import forecast_fit
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import find_kind, load_job
 from tacit.jobs.outlook import Asked
-from tacit.jobs.toml import read_record
 from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
+from tacit.spec import read_record
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from tacit.cli.commands.group import Edge
 from tacit.cli.main import run_command
-from tacit.jobs.toml import read_toml
-from tacit.jobs.toml_text import write_toml
+from tacit.jobs.toml import read_toml, write_toml
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 CODE = """

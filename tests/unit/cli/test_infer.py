@@ -16,10 +16,10 @@ from tacit.jobs.forecast import forecast_inference
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import find_kind, load_job, read_job
 from tacit.jobs.outlook import Asked
-from tacit.jobs.toml import read_record
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import OwnModel, parse_layers, to_safetensors
 from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup
+from tacit.spec import read_record
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 

@@ -11,9 +11,9 @@ from tacit.errors import ConfigError, DisagreementError
 from tacit.jobs import folder, infer
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import find_kind
-from tacit.jobs.toml import read_record
 from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup
+from tacit.spec import read_record
 
 COLUMNS = 5
 PEOPLE = np.random.default_rng(4).normal(size=(30, COLUMNS))

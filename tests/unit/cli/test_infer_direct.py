@@ -23,7 +23,6 @@ from tacit.jobs.infer_job import parse_kind
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import find_kind, load_job
 from tacit.jobs.outlook import Asked
-from tacit.jobs.toml import read_record
 from tacit.nn import allow, parse_layers
 from tacit.party import (
     Meeting,
@@ -34,6 +33,7 @@ from tacit.party import (
     seal_file,
     without_setup,
 )
+from tacit.spec import read_record
 
 pytest.importorskip("tenseal")
 SQUARES, JOBS = ["dense 6", "square", "dense 10"], Path(__file__).parents[3] / "examples" / "jobs"

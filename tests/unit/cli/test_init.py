@@ -13,7 +13,7 @@ from tacit.cli.starts import first_tables
 from tacit.errors import InputError
 from tacit.jobs.fields import gather, list_settings, parse_text, show_value, state_table, walk
 from tacit.jobs.kinds import KINDS, load_job, read_job
-from tacit.jobs.toml_text import write_toml
+from tacit.jobs.toml import write_toml
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "jobs").glob("*.toml"))
 

@@ -15,8 +15,8 @@ from tacit.inference import save_logistic
 from tacit.inference.answers import AnsweredRows
 from tacit.jobs.config import PartyEntry, with_parties
 from tacit.jobs.infer_job import InferJob as Job
-from tacit.jobs.toml import read_record
 from tacit.party import StatusPipe
+from tacit.spec import read_record
 
 RAW = {
     "job": {"name": "j", "kind": "infer"},

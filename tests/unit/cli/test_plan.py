@@ -19,7 +19,6 @@ from tacit.jobs import federated
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import KINDS, find_kind, kind_of
 from tacit.jobs.outlook import Asked
-from tacit.jobs.toml import read_record
 from tacit.llm import Sampling
 from tacit.llm.permuted import (
     Batch,
@@ -42,6 +41,7 @@ from tacit.llm.sealed import (
 from tacit.llm.sealed.forecast import foresee as foresee_chat
 from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads
+from tacit.spec import read_record
 from unit.llm.backend.test_permuted import as_user
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"

@@ -11,8 +11,8 @@ from tacit.cli.commands.plan import plan_file
 from tacit.errors import ConfigError, InputError
 from tacit.jobs.kinds import find_kind, kind_of, load_job
 from tacit.jobs.outlook import Asked
-from tacit.jobs.toml import ListedError, read_record, read_toml
-from tacit.jobs.toml_text import write_toml
+from tacit.jobs.toml import read_toml, write_toml
+from tacit.spec import ListedError, read_record
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 PARTIES = {"bank": {}, "shop": {}, "dealer": {}}

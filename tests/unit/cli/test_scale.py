@@ -16,7 +16,7 @@ from tacit.jobs.federated import run
 from tacit.jobs.fit_data import load_rows as load_fit_rows
 from tacit.jobs.kinds import find_kind, kind_of
 from tacit.jobs.outlook import Asked
-from tacit.jobs.toml import read_record
+from tacit.spec import read_record
 
 
 def read(raw):

@@ -18,8 +18,9 @@ from tacit.jobs import split
 from tacit.jobs.split import attack, models_folder
 from tacit.jobs.split_data import check_inputs, load_part, load_whole
 from tacit.jobs.split_job import SplitJob
-from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.toml import read_toml
 from tacit.party import Progress
+from tacit.spec import read_record
 from tacit.split.top import TopTrainer
 from tacit.transport.memory import MemoryLane
 

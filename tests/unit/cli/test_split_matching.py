@@ -10,7 +10,7 @@ from tacit.errors import ConfigError, DataError, TacitError
 from tacit.jobs.split import models_folder
 from tacit.jobs.split_data import check_inputs, load_own
 from tacit.jobs.split_job import ServeTable, SplitJob
-from tacit.jobs.toml import read_record
+from tacit.spec import read_record
 
 LABELS = {name: name % 2 for name in range(1000)}
 

@@ -12,7 +12,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.jobs.split import models_folder
 from tacit.jobs.split_data import check_inputs, load_part
 from tacit.jobs.split_job import ServeTable, SplitJob
-from tacit.jobs.toml import read_record
+from tacit.spec import read_record
 
 OWNERS = ["clinic", "bank"]
 

@@ -15,12 +15,12 @@ from tacit.jobs import folder, train
 from tacit.jobs.digest import job_digest
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import find_kind, load_job
-from tacit.jobs.toml import read_record
 from tacit.jobs.train import check_inputs
 from tacit.jobs.train_data import load_rows
 from tacit.mpc import find_protocol
 from tacit.nn import OwnModel, read_facts
 from tacit.party import Meeting, Usage, run_threads
+from tacit.spec import read_record
 from tacit.training import HeldData
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")

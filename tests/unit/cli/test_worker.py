@@ -16,9 +16,9 @@ from tacit.errors import ConfigError, PartyError
 from tacit.jobs.config import PartyEntry, WorkerTable, parse_address, with_parties
 from tacit.jobs.digest import job_digest
 from tacit.jobs.kinds import read_job
-from tacit.jobs.toml import read_record
 from tacit.mpc.outsource import RemoteWorker
 from tacit.party import Progress, joined
+from tacit.spec import read_record
 from tacit.transport import Patience, Peer
 
 KEY = "sha256:" + "0" * 64

@@ -14,7 +14,8 @@ from tacit.cli.screen import say
 from tacit.errors import ConfigError
 from tacit.jobs.split_data import load_whole
 from tacit.jobs.split_job import SplitJob
-from tacit.jobs.toml import read_record, read_toml
+from tacit.jobs.toml import read_toml
+from tacit.spec import read_record
 from tacit.split import (
     Compression,
     CompressionTrial,

@@ -12,8 +12,8 @@ from tacit.errors import InputError
 from tacit.jobs.fields import Setting, gather, list_settings, show_value, table_of
 from tacit.jobs.folder import write_text
 from tacit.jobs.kinds import KINDS, read_job
-from tacit.jobs.toml import ListedError, suggest
-from tacit.jobs.toml_text import write_toml
+from tacit.jobs.toml import write_toml
+from tacit.spec import ListedError, suggest
 
 Ask = Callable[[str, str], str]
 """Asks a question with a default, and returns the answer."""

@@ -17,11 +17,12 @@ from tacit.jobs.config import Job
 from tacit.jobs.kind import Network
 from tacit.jobs.kinds import kind_of, load_job, read_job
 from tacit.jobs.outlook import Asked, Outlook, timed
-from tacit.jobs.toml import ListedError, Problem, read_toml
+from tacit.jobs.toml import read_toml
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
 from tacit.mpc.mixing import NO_DEALER
 from tacit.result import Forecast, Phase
+from tacit.spec import ListedError, Problem
 
 _DEALER = "dealer"
 _ALONE = (NO_DEALER, *DIRECT)

@@ -25,7 +25,6 @@ from tacit.jobs.config import Job, PartyEntry, parse_address, with_parties
 from tacit.jobs.digest import job_digest, measured_digest
 from tacit.jobs.kind import Part, Place
 from tacit.jobs.kinds import check_fresh, kind_of, load_job
-from tacit.jobs.toml import read_record, suggest
 from tacit.party import (
     Enclave,
     Event,
@@ -40,6 +39,7 @@ from tacit.party import (
     watch_parent,
 )
 from tacit.result import Claim, Result
+from tacit.spec import read_record, suggest
 from tacit.transport import Meter, listen
 
 _QUIET_S = 0.05

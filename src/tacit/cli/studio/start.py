@@ -19,9 +19,9 @@ from tacit.jobs.config import Job
 from tacit.jobs.fields import gather, state_table
 from tacit.jobs.kinds import KINDS, kind_of, read_job
 from tacit.jobs.outlook import Asked
-from tacit.jobs.toml import ListedError, parse_toml
-from tacit.jobs.toml_text import write_toml
+from tacit.jobs.toml import parse_toml, write_toml
 from tacit.report.markup import Markup, concat, keep_lines, tag
+from tacit.spec import ListedError
 
 _LARGEST_FORM = 1 << 20
 
