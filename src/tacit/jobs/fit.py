@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,11 +41,10 @@ from tacit.learners import (
     to_xgboost,
 )
 from tacit.learners.boosting import GradientBoosting
-from tacit.learners.engine import Engine
 from tacit.learners.exported import counterpart
-from tacit.mpc import Plan, sum_forecasts
+from tacit.mpc import Plan
 from tacit.party import Session
-from tacit.result import Forecast, Result
+from tacit.result import Result
 
 
 class Fitting:
@@ -128,21 +126,24 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
     data = _table(job, parties, mine)
     with session.progress.stage("plan"):
         planned, ends = plan(job, parties.planned(), data)
-    state = FitState(session, job, place, mine, planned.walker.runs)
-    if begun := state.begin(parties.engine):
-        text = f"resumed after {begun} of {len(planned.walker.runs)} programs"
-        session.progress.tell(text, begun, len(planned.walker.runs))
+    walker, programs = parties.walker, planned.walker.passed
+    state = FitState(session, job, place, mine, planned.walker)
+    if begun := state.begin(walker):
+        session.progress.tell(f"resumed after {begun} of {programs} programs", begun, programs)
     else:  # plans name openings by the number of the run that made them
-        parties.engine.plans.update(planned.walker.plans)
+        walker.plans.update(planned.walker.plans)
     fitting = Fitting(job, parties, data)
     for (stage, step), (start, end) in zip(fitting.steps(), ends, strict=True):
         with session.progress.stage(stage, end - start) as advance:
-            is_opened = stage not in ("standardise", "fit")
-            parties.engine.watch = _counted(advance, start)
-            if not is_opened:
-                parties.engine.watch = _kept(state, parties.engine, parties.engine.watch)
+            keeps = stage in ("standardise", "fit")  # what is opened after them is opened again
+
+            def look(passed: int, plan: Plan | None) -> None:
+                advance(passed - start)  # noqa: B023 - looked at in this turn alone
+                if keeps:  # noqa: B023
+                    state.watch(walker, passed, plan)
+
+            walker.look = look
             step()
-    parties.engine.watch = lambda runs: None
     found = cast("Found", fitting.found)  # by verbs of the same names
     result = Result(
         kind="fit",
@@ -150,7 +151,7 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
         protocol=job.protocol.kind,
         launched=place.launched,
         parties=(place.report(),),
-        forecast=forecast_of(job, parties.engine.runs, counts),
+        forecast=walker.forecast(before=matching_rounds(job, counts)),
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=(*parties.claims(), *matching_claims(job, counts), *claims_beyond(job)),
@@ -171,9 +172,9 @@ def plan(job: FitJob, planned: Planned, data: Table) -> tuple[Planned, list[tupl
     ends = []
     try:
         for _, step in Fitting(job, planned, data).steps():
-            start = len(planned.walker.runs)
+            start = planned.walker.passed
             step()
-            ends.append((start, len(planned.walker.runs)))
+            ends.append((start, planned.walker.passed))
     except RangeError as error:
         # How large an owner's values are is public: all plan with it.
         sizes = ", ".join(f"{one.owner} ±{one.bound:.3g}" for one in data.holdings if one.columns)
@@ -182,28 +183,6 @@ def plan(job: FitJob, planned: Planned, data: Table) -> tuple[Planned, list[tupl
             "keep within about ±1; standardise comes after it"
         ) from error
     return planned, ends
-
-
-def forecast_of(job: FitJob, runs: Sequence[Plan], counts: dict[str, int]) -> Forecast:
-    """Add up what runs send, and what matching ids sends before them."""
-    grouped = [list(group) for _, group in groupby(runs, key=id)]
-    before = matching_rounds(job, counts)
-    return sum_forecasts(((group[0], len(group)) for group in grouped), before=before)
-
-
-def _kept(state: FitState, engine: Engine, advance: Callable[[int], None]) -> Callable[[int], None]:
-    """Keep checkpoints on the way."""
-
-    def watch(passed: int) -> None:
-        advance(passed)
-        state.watch(engine, passed)
-
-    return watch
-
-
-def _counted(advance: Callable[[int], None], start: int) -> Callable[[int], None]:
-    """Count runs from the first of a stage on."""
-    return lambda runs: advance(runs - start)
 
 
 def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -> Result:

@@ -1,7 +1,7 @@
 """Checkpoints of a fit: computing parties keep shares, and a fit that was stopped goes on."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +18,8 @@ from tacit.jobs.digest import job_digest
 from tacit.jobs.fit_job import FitJob
 from tacit.jobs.folder import state_of
 from tacit.jobs.kind import Place
-from tacit.learners.engine import Engine
 from tacit.mpc import Plan
+from tacit.mpc.walker import Walker
 from tacit.party import Fact, Session
 from tacit.ring import Prg
 from tacit.training import ShareCheckpoint, StateFolder
@@ -155,21 +155,20 @@ class FitState:
     """
 
     def __init__(
-        self, session: Session, job: FitJob, place: Place, mine: Rows | None, runs: Sequence[Plan]
+        self, session: Session, job: FitJob, place: Place, mine: Rows | None, planned: Walker
     ) -> None:
         work = hashlib.sha256(f"tacit fit {__version__}\n".encode())
         work.update(b"" if mine is None else mine.digest())
-        for digest in {id(one): one.digest() for one in runs}.values():
+        for digest in {id(plan): plan.digest() for plan, _ in planned.runs}.values():
             work.update(digest)
         self.folder = _folder(session, job, place)
         self._work, self._is_fresh = work.hexdigest(), place.is_fresh
         self._session, self._computing = session, job.roles.computing
         self._sent = dict.fromkeys(self._computing, 0)
-        self._counted = 0
         self._attempt = 0
 
-    def begin(self, engine: Engine) -> int:
-        """Agree on where to go on, hand the engine what was kept, and return how far that is."""
+    def begin(self, walker: Walker) -> int:
+        """Agree on where to go on, hand the walker what was kept, and return how far that is."""
         folder = self.folder
         has_begun = not self._is_fresh and folder.is_begun(self._work)
         attempts = folder.attempts() if has_begun else {}
@@ -181,19 +180,17 @@ class FitState:
         if self._session.me in self._computing:
             shares = folder.load(start).shares if start else {}
             shares = self._masked(shares)
-        engine.go_on(start, shares)
+        walker.go_on(start, shares)
         return start
 
-    def watch(self, engine: Engine, passed: int) -> None:
+    def watch(self, walker: Walker, passed: int, plan: Plan | None) -> None:
         """Keep my shares once enough was sent for it; both computing parties count alike."""
         if self._session.me not in self._computing:
             return
-        for plan in engine.runs[self._counted :]:
-            for one in plan.cost.traffic:
-                if {one.sender, one.receiver} == set(self._computing) and one.phase == "online":
-                    self._sent[one.sender] += one.payload_bytes
-        self._counted = len(engine.runs)
-        shares = engine.shares()
+        for one in () if plan is None else plan.cost.traffic:
+            if {one.sender, one.receiver} == set(self._computing) and one.phase == "online":
+                self._sent[one.sender] += one.payload_bytes
+        shares = walker.shares()
         held = sum(words.nbytes for words in shares.values())
         # Each must have heard of the other, or one could be two checkpoints ahead.
         if min(self._sent.values()) < max(1, LEAST_BYTES, LEAST_RATIO * held):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from tacit.errors import ConfigError, InputError
-from tacit.jobs.fit import forecast_of, plan
+from tacit.jobs.fit import plan
 from tacit.jobs.fit_blocks import put_below
 from tacit.jobs.fit_cipher import (
     COLUMNS,
@@ -16,7 +16,7 @@ from tacit.jobs.fit_cipher import (
 )
 from tacit.jobs.fit_data import joined, load_rows, stand_ins
 from tacit.jobs.fit_job import FitJob
-from tacit.jobs.fit_matching import matching_claims, matching_leaks
+from tacit.jobs.fit_matching import matching_claims, matching_leaks, matching_rounds
 from tacit.jobs.fit_summary import claims_beyond
 from tacit.jobs.outlook import Asked, Outlook, unread
 from tacit.jobs.way_checks import BOOSTED
@@ -44,12 +44,12 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
     planned, data, counts, notes = _facts(job, asked)
     plan(job, planned, data)
     parts = ", ".join(f"{one.owner} {one.rows} × {one.columns}" for one in data.holdings)
-    kind = f"{job.learner.kind}, {len(planned.walker.runs)} programs"
+    kind = f"{job.learner.kind}, {planned.walker.passed} programs"
     matched = ", ".join(f"{owner} {count}" for owner, count in counts.items())
     return Outlook(
         about=job.protocol.kind,
         lines=(f"{parts}; {kind}", *((f"ids to match: {matched}",) if counts else ()), *notes),
-        forecast=forecast_of(job, planned.walker.runs, counts),
+        forecast=planned.walker.forecast(before=matching_rounds(job, counts)),
         leaks=(
             *matching_leaks(job, counts, data),
             *planned.ledger(),

@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator, clone
 from torch import Tensor
 
 from tacit.errors import DataError, InputError
-from tacit.learners.engine import Engine, Walker
 from tacit.learners.parties import Local, Parties
 from tacit.learners.tables import Table, check_alike
+from tacit.mpc.walker import Walker
 from tacit.notebook import lines, table
 from tacit.result import Forecast
 
@@ -38,8 +38,8 @@ class Shared:
         receivers = self.parties.owners if to is None else to
         why = f"{self.what}, opened by reveal"
 
-        def work(engine: Engine) -> dict[str, Tensor]:
-            return engine.open([self.name], to=receivers, why=why)
+        def work(walker: Walker) -> dict[str, Tensor]:
+            return walker.open([self.name], to=receivers, why=why)
 
         found = self.parties.do(work)
         return found[self.name].double().numpy() if found else None
@@ -75,7 +75,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         self.parties_, self.data_ = parties, data
         self.__dict__.pop("_tried", None)
         self._name = parties.name(type(self).__name__)
-        parties.do(lambda engine: self._walk(engine, data))
+        parties.do(lambda walker: self._walk(walker, data))
         self._set_results(data)
         return self
 
@@ -115,9 +115,9 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         self._check_question(data)
         check_alike(self.data_, data)
 
-        def work(engine: Engine) -> dict[str, Tensor]:
-            walk(engine, data, name)
-            return engine.open([f"{name}/{kept}"], to=receivers, why=why)
+        def work(walker: Walker) -> dict[str, Tensor]:
+            walk(walker, data, name)
+            return walker.open([f"{name}/{kept}"], to=receivers, why=why)
 
         self._try(data, kept, work)
         return self.parties_.do(work).get(f"{name}/{kept}")
@@ -175,7 +175,7 @@ class Learner(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
         return [("data", cut), ("protocol", protocol), *found]
 
     def _set_results(self, data: Table) -> None:
-        facts = self.parties_.do(lambda engine: dict(engine.facts))
+        facts = self.parties_.do(lambda walker: dict(walker.facts))
         for name in self.results:
             key = f"{self._name}/{name}"
             shared = Shared(self.parties_, key, f"{name} of {self._name}", facts[key].shape)

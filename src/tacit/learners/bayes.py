@@ -19,8 +19,8 @@ from tacit.learners.arithmetic import (
     shift_of,
 )
 from tacit.learners.classify import Classifier
-from tacit.learners.engine import Values, Walker
 from tacit.learners.tables import Table
+from tacit.mpc.walker import Values, Walker
 
 LEAST_VARIANCE = 2.0**-REACH
 """Variances are at least this: below, the inverse has no digits left. Scale features first."""

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.learners.blocks import Block, enter_blocks
-from tacit.learners.engine import Walker
 from tacit.learners.tables import Table
 from tacit.mpc.arithmetic.coded import Codes
+from tacit.mpc.walker import Walker
 
 
 @dataclass(frozen=True, eq=False)

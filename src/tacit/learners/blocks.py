@@ -11,11 +11,12 @@ from typing import Any
 from torch import Tensor
 
 from tacit.errors import DataError
-from tacit.learners.engine import Engine, Given, Values, Walker
 from tacit.learners.tables import Table
 from tacit.mpc import find_protocol
 from tacit.mpc.arithmetic.coded import Codes
+from tacit.mpc.secret_ops import Given
 from tacit.mpc.share import Spec
+from tacit.mpc.walker import Values, Walker
 
 BLOCK_ROWS = 1 << 16
 """How many rows are worked on at a time: memory grows with these, not with all rows."""
@@ -107,7 +108,7 @@ def _is_entered(walker: Walker, part: Part) -> bool:
 def _mine(
     walker: Walker, data: Table, block: Block, make: Callable[[Tensor], Codes] | None
 ) -> dict[str, Given]:
-    if not isinstance(walker, Engine) or walker.me not in data.values or make is None:
+    if walker.me not in data.values or make is None:
         return {}
     found: dict[str, Given] = {}
     for part in block.parts:

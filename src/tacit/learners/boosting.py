@@ -10,11 +10,11 @@ import numpy as np
 from tacit.learners.arithmetic import fixed, row_weights
 from tacit.learners.blocks import Block
 from tacit.learners.classify import Classifier
-from tacit.learners.engine import Values, Walker
 from tacit.learners.growing import Growth, grow
 from tacit.learners.linear import Regressor
 from tacit.learners.tables import Table
 from tacit.learners.trees import Edges, Trees, read, sum_of, tidy
+from tacit.mpc.walker import Values, Walker
 
 
 class GradientBoosting(Trees):

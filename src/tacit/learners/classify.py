@@ -12,8 +12,8 @@ from torch import Tensor
 from tacit.errors import ConfigError, DataError, InputError
 from tacit.learners.arithmetic import fixed, inverse, mean
 from tacit.learners.base import Learner, positions
-from tacit.learners.engine import Values, Walker
 from tacit.learners.tables import Table
+from tacit.mpc.walker import Values, Walker
 
 PAIRS = 1 << 20
 """How many pairs of rows are compared at once."""

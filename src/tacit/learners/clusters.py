@@ -7,8 +7,8 @@ from torch import Tensor
 from tacit.errors import ConfigError, DataError
 from tacit.learners.arithmetic import fixed, group_means, lowered, public_coins
 from tacit.learners.base import Array, Learner, positions
-from tacit.learners.engine import Values, Walker
 from tacit.learners.tables import Table
+from tacit.mpc.walker import Values, Walker
 
 
 class KMeans(Learner):

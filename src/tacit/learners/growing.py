@@ -14,7 +14,7 @@ import torch
 
 from tacit.learners.arithmetic import REACH, excess_bits, fixed, inverse, lowered, reduced, shift_of
 from tacit.learners.blocks import Block, sum_by_column, times_columns
-from tacit.learners.engine import Values, Walker
+from tacit.mpc.walker import Values, Walker
 
 LARGEST_LEAF = 64.0
 """Where the values of leaves saturate."""

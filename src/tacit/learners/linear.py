@@ -9,7 +9,6 @@ from torch import Tensor
 from tacit.errors import ConfigError, DataError
 from tacit.learners.arithmetic import fixed, mean, public_coins
 from tacit.learners.base import Learner
-from tacit.learners.engine import Values, Walker
 from tacit.learners.solving import (
     LARGEST_WEIGHT,
     gram,
@@ -19,6 +18,7 @@ from tacit.learners.solving import (
     unit_diagonal,
 )
 from tacit.learners.tables import Table
+from tacit.mpc.walker import Values, Walker
 
 LARGEST_ERROR = 1024.0
 """Errors beyond this are counted as this; scale labels that are larger."""

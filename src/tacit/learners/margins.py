@@ -11,10 +11,10 @@ import torch
 from tacit.errors import ConfigError
 from tacit.learners.arithmetic import fixed, row_weights
 from tacit.learners.classify import Classifier
-from tacit.learners.engine import Values, Walker
 from tacit.learners.solving import gram, invert, ones_like_rows, unit_diagonal
 from tacit.learners.tables import Table
 from tacit.mpc.share import HEADROOM_BITS
+from tacit.mpc.walker import Values, Walker
 
 STEPS = 12
 """Steps of `invert`: directions down to columns/4,000 of the strongest are resolved."""

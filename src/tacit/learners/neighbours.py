@@ -6,8 +6,8 @@ from typing import Any
 from tacit.errors import DataError
 from tacit.learners.arithmetic import fixed
 from tacit.learners.classify import Classifier
-from tacit.learners.engine import Values, Walker
 from tacit.learners.tables import Table
+from tacit.mpc.walker import Values, Walker
 
 
 class KNeighbors(Classifier):

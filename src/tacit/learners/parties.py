@@ -4,16 +4,16 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from threading import Thread, main_thread
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from torch import Tensor
 
 from tacit.data.memory import features_and_labels, names_of
 from tacit.errors import ConfigError, DataError
-from tacit.learners.engine import Engine, Forecaster
 from tacit.learners.stacked import stack
 from tacit.learners.tables import (
     Holding,
@@ -27,7 +27,8 @@ from tacit.learners.tables import (
     labels_of,
 )
 from tacit.mpc import Roles, find_protocol
-from tacit.party import Meeting, Session, merge, merge_costs, run_threads
+from tacit.mpc.walker import Walker
+from tacit.party import Meeting, Progress, Session, merge, merge_costs, run_threads
 from tacit.result import Claim, Cost, Leak
 
 R = TypeVar("R")
@@ -70,7 +71,7 @@ class Parties(ABC):
         self._names = 0
 
     @abstractmethod
-    def do(self, work: Callable[[Engine], R]) -> R:
+    def do(self, work: Callable[[Walker], R]) -> R:
         """Let every party in this process do some work, and return what the first receiver has."""
 
     @abstractmethod
@@ -117,7 +118,7 @@ class Parties(ABC):
         planned.walker.cache.take_specs(cache)
         work(planned)
         if not passed:
-            self.do(lambda engine: engine.plans.update(planned.walker.plans))
+            self.do(lambda walker: walker.plans.update(planned.walker.plans))
 
     def table(
         self,
@@ -161,10 +162,10 @@ class Parties(ABC):
         if split == "rows":  # owners of columns have different ones
             names = {owner: names_of(part) for owner, part in parts.items()}
 
-        def exchange(engine: Engine) -> tuple[Holding, ...]:
-            mine = pairs.get(engine.me)
-            facts = None if mine is None else facts_of(*mine, counted, names.get(engine.me, ()))
-            return exchange_facts(engine.session, holders, facts)
+        def exchange(walker: Walker) -> tuple[Holding, ...]:
+            mine = pairs.get(walker.me)
+            facts = None if mine is None else facts_of(*mine, counted, names.get(walker.me, ()))
+            return exchange_facts(walker.session, holders, facts)
 
         holdings = self.do(exchange)
         check_together(split, holdings)
@@ -219,6 +220,11 @@ class Parties(ABC):
     def _holders(self, parts: Mapping[str, Part]) -> tuple[str, ...]:
         return tuple(one for one in self.owners if one in parts)
 
+    def _walker(self, session: Session | None) -> Walker:
+        # Thousands of runs are one stage to whoever watches.
+        quiet = None if session is None else replace(session, progress=Progress())
+        return Walker(self.roles, protocol=self.protocol, frac_bits=self.frac_bits, session=quiet)
+
 
 class Local(Parties):
     """All parties as threads of this process, for research and tests.
@@ -236,7 +242,7 @@ class Local(Parties):
         self._thread = Thread(target=self._live, daemon=True, name="tacit-learners")
         self._thread.start()
 
-    def do(self, work: Callable[[Engine], R]) -> R:
+    def do(self, work: Callable[[Walker], R]) -> R:
         """Let every party do the work; return what the first owner has of it.
 
         Raises:
@@ -297,10 +303,10 @@ class Local(Parties):
 
     def _party(self, session: Session) -> None:
         self._sessions[session.me] = session
-        engine = Engine(session, self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+        walker = self._walker(session)
         while (item := self._next(session.me)) is not None:
             work, future = item
-            future.set_result(work(engine))
+            future.set_result(work(walker))
 
     def _next(self, me: str) -> Any:
         """Wait for work; end with the program, should it forget to close."""
@@ -324,11 +330,11 @@ class Connected(Parties):
             )
         self.me = session.me
         self._session = session
-        self.engine = Engine(session, self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+        self.walker = self._walker(session)
 
-    def do(self, work: Callable[[Engine], R]) -> R:
+    def do(self, work: Callable[[Walker], R]) -> R:
         """Do my part."""
-        return work(self.engine)
+        return work(self.walker)
 
     def ledger(self) -> tuple[Leak, ...]:
         """Return what I know to have been shown."""
@@ -347,12 +353,11 @@ class Planned(Parties):
 
     def __init__(self, owners: Sequence[str], **options: Any) -> None:
         super().__init__(owners, **options)
-        self.walker = Forecaster(self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+        self.walker = self._walker(None)
 
-    def do(self, work: Callable[[Engine], R]) -> R:
+    def do(self, work: Callable[[Walker], R]) -> R:
         """Plan the work; whatever would be opened is missing."""
-        # All that learners ask of an engine is to walk; who exchanges facts is refused by `table`.
-        return work(cast(Engine, self.walker))
+        return work(self.walker)
 
     def rehearse(self, work: Callable[["Planned"], object]) -> None:
         """Do nothing: this is the rehearsal."""
@@ -374,7 +379,12 @@ class Planned(Parties):
 
     def ledger(self) -> tuple[Leak, ...]:
         """Return what would be shown to whom."""
-        return merge(tuple(leak for plan in self.walker.runs for leak in plan.leaks))
+        leaks = (
+            replace(leak, elements=times * leak.elements)
+            for plan, times in self.walker.runs
+            for leak in plan.leaks
+        )
+        return merge(tuple(leaks))
 
     def cost(self) -> Cost:
         """Return what would be sent."""

@@ -10,9 +10,9 @@ import torch
 from tacit.errors import DataError
 from tacit.learners.arithmetic import excess_bits, fixed, inverse, mean, public_coins, reduced
 from tacit.learners.base import Learner
-from tacit.learners.engine import Engine, Values, Walker
 from tacit.learners.solving import diagonal, gram
 from tacit.learners.tables import Table, check_alike
+from tacit.mpc.walker import Values, Walker
 
 LARGEST_SCALED = 16.0
 """Scaled features saturate at so many standard deviations."""
@@ -49,9 +49,9 @@ class StandardScaler(Learner):
             is_shared=True,
         )
 
-        def work(engine: Engine) -> None:
-            uses = {"x": data.load(engine), "mean": f"{name}/mean", "scale": f"{name}/scale"}
-            engine.run(_scaled, uses=uses, gives=f"{made.name}/")
+        def work(walker: Walker) -> None:
+            uses = {"x": data.load(walker), "mean": f"{name}/mean", "scale": f"{name}/scale"}
+            walker.run(_scaled, uses=uses, gives=f"{made.name}/")
 
         self._try(data, "scaled", work)
         parties.do(work)

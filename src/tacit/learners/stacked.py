@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from tacit.errors import DataError
-from tacit.learners.engine import Values, Walker
 from tacit.learners.tables import Table, alike
+from tacit.mpc.walker import Values, Walker
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

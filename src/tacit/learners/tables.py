@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tacit.data.memory import check_names, mark_of, numbers_of, to_array
 from tacit.errors import DataError, DisagreementError
-from tacit.learners.engine import Engine, Values, Walker
+from tacit.mpc.walker import Values, Walker
 from tacit.nn import quarters_of, size_of
 from tacit.party import Fact, Session
 
@@ -155,7 +155,7 @@ class Table:
             )
         parts = tuple((one.owner, one.rows, one.columns * width) for one in self.holdings)
         mine = {}
-        if isinstance(walker, Engine) and walker.me in self.values:
+        if walker.me in self.values:
             x = self.values[walker.me]
             mine = {f"{name} of {walker.me}": x if make is None else make(x)}
         self.enter(walker, name, parts, mine, self.bound if bound is None else bound, is_whole)
@@ -176,7 +176,7 @@ class Table:
             return name
         parts = tuple((one.owner, one.rows, columns) for one in self.holdings)
         mine = {}
-        if isinstance(walker, Engine) and walker.me in self.values:
+        if walker.me in self.values:
             mine = {f"{name} of {walker.me}": make(self.values[walker.me])}
         self.enter(walker, name, parts, mine, bound, is_whole=False)
         return name
@@ -198,7 +198,7 @@ class Table:
             (one.owner, one.rows, classes or 1) for one in self.holdings if one.labels != "none"
         )
         mine = {}
-        if isinstance(walker, Engine) and walker.me in self.labels:
+        if walker.me in self.labels:
             y = self.labels[walker.me]
             wide = torch.nn.functional.one_hot(y.long(), classes) if classes else y.reshape(-1, 1)
             mine = {f"{name} of {walker.me}": wide.to(torch.float64)}

@@ -13,9 +13,9 @@ from tacit.learners.base import Learner
 from tacit.learners.bins import Binning, check_categories, cut
 from tacit.learners.blocks import Block, join_rows
 from tacit.learners.classify import Classifier
-from tacit.learners.engine import Values, Walker
 from tacit.learners.growing import Growth, follow, grow
 from tacit.learners.tables import Table
+from tacit.mpc.walker import Values, Walker
 
 Edges = Sequence[Sequence[float]] | None
 

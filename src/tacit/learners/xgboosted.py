@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.learners.boosting import GradientBoosting, GradientBoostingClassifier
-from tacit.learners.engine import Engine, Walker
+from tacit.mpc.walker import Walker
 
 Numbers = npt.NDArray[np.float64]
 _LOWEST = float(np.finfo(np.float32).min)
@@ -39,13 +39,13 @@ def to_xgboost(model: GradientBoosting, to: tuple[str, ...] | None = None) -> st
     classes = model.data_.classes
     count = model._count(classes)
 
-    def work(engine: Engine) -> dict[str, Tensor]:
-        edges = _share_edges(engine, model, name)
+    def work(walker: Walker) -> dict[str, Tensor]:
+        edges = _share_edges(walker, model, name)
         trees = [f"{name}/tree {at}" for at in range(count)]
         kept = [f"{tree}/{level} split" for tree in trees for level in range(model.max_depth)]
         kept += [f"{tree}/leaves" for tree in trees]
         why = "all parties agreed to open the trees"
-        return engine.open([*kept, *edges], to=receivers, why=why)
+        return walker.open([*kept, *edges], to=receivers, why=why)
 
     found = {key: value.double().numpy() for key, value in parties.do(work).items()}
     if not found:
