@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,12 @@ class Source:
     shape: tuple[int, ...] | None = None
     scale: tuple[float, ...] | None = None
     key: str = "data"
+
+    @classmethod
+    def of(cls, table: object, **others: Any) -> "Source":
+        """Return what a table of settings names: its fields that are called as ours are."""
+        named = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in vars(table).items() if name in named} | others)
 
     def check(self) -> None:
         """Make sure, cheaply, that rows are named, and that a file of them is there.

@@ -94,14 +94,7 @@ class RowsTable:
 
     def source(self, key: str) -> Source:
         """Return where the rows come from."""
-        return Source(
-            set=self.set,
-            file=self.file,
-            label=self.label,
-            part=self.part,
-            test_share=self.test_share,
-            key=key,
-        )
+        return Source.of(self, key=key)
 
 
 @dataclass(frozen=True, kw_only=True)

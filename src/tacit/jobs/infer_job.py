@@ -111,14 +111,7 @@ class InferData:
     @property
     def source(self) -> Source:
         """Return where the rows come from."""
-        return Source(
-            set=self.set,
-            file=self.file,
-            label=self.label,
-            part=self.part,
-            test_share=self.test_share,
-            rows=self.rows,
-        )
+        return Source.of(self, shape=None, scale=None)  # these follow the model
 
 
 @dataclass(frozen=True, kw_only=True)

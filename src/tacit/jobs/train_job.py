@@ -71,17 +71,7 @@ class OwnerTable:
 
     def source(self, owner: str, *, shape: tuple[int, ...] = FLAT) -> Source:
         """Return where the rows come from, and in which form they are wanted."""
-        return Source(
-            set=self.set,
-            file=self.file,
-            label=self.label,
-            id=self.id,
-            rows=self.rows,
-            columns=self.columns,
-            shape=shape,
-            scale=self.scale,
-            key=f"data.owners.{owner}",
-        )
+        return Source.of(self, shape=shape, key=f"data.owners.{owner}")
 
 
 @dataclass(frozen=True, kw_only=True)
