@@ -9,15 +9,17 @@ step without: softmax regression on 50,000 rows of 1,280 features.
 
 import json
 import time
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit.mpc import Plan, Roles
+from tacit.mpc.walker import Walker
 from tacit.nn import make_model
-from tacit.training import HeldData, Privacy, TrainTask
-from tacit.training.schedule import TrainingPlans
+from tacit.training import HeldData, Privacy, Programs, TrainTask
+from tacit.training.schedule import TrainingWalk
 
 ROLES = Roles("north", "south", "dealer")
 
@@ -87,7 +89,8 @@ def transformer(width: int, tokens: int, layers: int) -> dict[str, Any]:
         cap=1.0,
         weight_bound=0.5,
     )
-    plan = TrainingPlans(task).get("step", rate=0.1)
+    walker = Walker(ROLES, protocol=task.protocol, frac_bits=task.frac_bits)
+    plan = walker.plan(partial(Programs(task).step, rate=0.1))
     shape = {"width": width, "tokens": tokens, "layers": layers}
     return {**shape, **cost(plan), "planned in s": round(time.perf_counter() - begun, 1)}
 
@@ -110,10 +113,10 @@ def softmax_regression(*, is_private: bool) -> dict[str, Any]:
         weight_bound=64.0,
         privacy=Privacy(epsilon=2.0, delta=1e-6) if is_private else None,
     )
-    plans = TrainingPlans(task)
-    first = plans.get("step", rate=0.1)
-    plans.cache.keep(0, first.kept_openings, {}, {})
-    later = plans.get("step", rate=0.1)
+    walk = TrainingWalk(task)
+    first = walk.plan("step", rate=0.1)
+    walk.run("step", rate=0.1)
+    later = walk.plan("step", rate=0.1)
     return {"private": is_private, "first": cost(first), "later": cost(later)}
 
 

@@ -24,14 +24,14 @@ from _training_parties import NAMES, ROLES, Answer, _bytes, _meet, run_parties
 from torch import nn
 
 from tacit import ring
-from tacit.mpc import OpeningCache, Share, compute, serve
+from tacit.mpc import Share
 from tacit.mpc.share import Spec
 from tacit.nn import add_adapters, make_model
 from tacit.party import Session
-from tacit.training import HeldData, Privacy, TrainTask
+from tacit.training import HeldData, Privacy, PrivacyPlan, TrainTask
 from tacit.training.noise import draw_noise, noise_name
 from tacit.training.private import NORMS
-from tacit.training.schedule import TrainingPlans
+from tacit.training.schedule import TrainingWalk
 
 HERE = Path(__file__).parent
 ADAPTED = {"block, LoRA": (), "block, LoRA of qkv": ("qkv",)}
@@ -78,22 +78,17 @@ def time_steps(
     from time import monotonic, process_time
 
     task = task_of(kind, sizes, protocol)
-    plans = TrainingPlans(task)
-    cache: OpeningCache = plans.cache
+    walk = TrainingWalk(task, session)
+    walk.walker.agree()
     kept = _halves(task, is_first=session.me == ROLES.first)
-    begun, worked, before, plan = 0.0, 0.0, 0, plans.get("step", rate=task.rate)
+    begun, worked, before = 0.0, 0.0, 0
     for number in range(steps + 2):
         if number == 2:
-            plan = plans.get("step", rate=task.rate)
             _meet(session)
             begun, worked, before = monotonic(), process_time(), _bytes(session.cost())
-        plan = plans.get("step", rate=task.rate)
-        inputs = _noise(plans, session.me, number)
-        if session.me == ROLES.dealer:
-            serve(session, plan, inputs=inputs, cache=cache, is_agreed=True)
-        else:
-            program = partial(plans.programs.step, rate=task.rate)
-            compute(session, plan, program, inputs=inputs, kept=kept, cache=cache, is_agreed=True)
+        inputs = _noise(walk.privacy, session.me)
+        walk.run("step", rate=task.rate, inputs=inputs, kept=kept)
+    plan = walk.plan("step", rate=task.rate)
     return {
         "seconds": (monotonic() - begun) / steps,
         "processor": (process_time() - worked) / steps,
@@ -103,10 +98,10 @@ def time_steps(
     }
 
 
-def _noise(plans: TrainingPlans, me: str, step: int) -> dict[str, torch.Tensor]:
-    if plans.privacy is None or me not in plans.privacy.makers:
+def _noise(privacy: PrivacyPlan | None, me: str) -> dict[str, torch.Tensor]:
+    if privacy is None or me not in privacy.makers:
         return {}
-    plan, prg = plans.privacy.steps, ring.Prg.from_os()
+    plan, prg = privacy.steps, ring.Prg.from_os()
     found = {noise_name(me): draw_noise(plan, prg)}
     if plan.step:
         from tacit.training.noise import coins_name, draw_coins

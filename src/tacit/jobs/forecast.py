@@ -125,10 +125,12 @@ def _forest_leaks(job: InferJob) -> tuple[Leak, ...]:
 def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
     """Forecast a whole training, from sharing the rows to handing out the model."""
     holdings, counts = _holdings(job, asked)
-    plans = plan_training(job.task(holdings))
-    task, runs, privacy = plans.task, tuple(plans.runs), plans.privacy
+    walk = plan_training(job.task(holdings))
+    task, privacy = walk.task, walk.privacy
     leaks = [
-        replace(leak, elements=times * leak.elements) for plan, times in runs for leak in plan.leaks
+        replace(leak, elements=times * leak.elements)
+        for plan, times in walk.walker.runs
+        for leak in plan.leaks
     ]
     rows = ", ".join(f"{one.owner} {one.rows} × {one.features}" for one in task.holdings)
     steps = task.epochs * task.steps_per_epoch
@@ -136,7 +138,7 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
     if privacy is not None and not task.test_rows:
         kept = "no row to measure on, as privacy.looks is 'none'"
     what = f"{rows}; {steps} steps of {task.batch} rows, {kept}"
-    forecast = sum_forecasts(runs, before=declare_matching(counts) if counts else ())
+    forecast = walk.walker.forecast(before=declare_matching(counts) if counts else ())
     promised = () if privacy is None else (privacy.sentence(),)
     return Outlook(
         about=task.protocol,

@@ -1,7 +1,7 @@
 """The training itself: every party walks the same schedule of runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, isfinite
 
 from torch import Tensor
@@ -10,12 +10,12 @@ from tacit import ring
 from tacit.dp import Book
 from tacit.errors import ConfigError, DataError, RangeError
 from tacit.mpc import Plan
-from tacit.party import Session
+from tacit.party import Progress, Session
 from tacit.training.checkpoint import StateFolder
 from tacit.training.clipping import shorten_rows, square_norms
 from tacit.training.privacy import PrivacyPlan
 from tacit.training.resume import hash_work, resume
-from tacit.training.schedule import TrainingPlans, actions
+from tacit.training.schedule import TrainingWalk, actions
 from tacit.training.task import TrainTask
 from tacit.training.worker import TrainingWorker
 
@@ -87,28 +87,30 @@ def train(
             f"{book.path}: a training without [privacy] spends without a bound, and "
             f"{book.most:g} is allowed; nothing was shared"
         )
-    plans = task.planned(TrainingPlans.made)
-    task = plans.task
-    session.agree("plans", plans.digest())
-    if plans.privacy is not None:
-        session.progress.tell(plans.privacy.sentence(), 0, task.epochs)
+    # Thousands of runs are one stage to whoever watches.
+    quiet = replace(session, progress=Progress())
+    walk = task.planned(lambda one: TrainingWalk(one, quiet))
+    task = walk.task
+    walk.walker.agree()
+    if walk.privacy is not None:
+        session.progress.tell(walk.privacy.sentence(), 0, task.epochs)
     inputs = {f"labels of {session.me}": labels, f"rows of {session.me}": rows}
     if task.privacy is not None and rows is not None:
         inputs |= _bounded_rows(session.me, rows, frac_bits=task.frac_bits)
     mine = {name: value for name, value in inputs.items() if value is not None and value.numel()}
-    start, goes_on = resume(session, task, folder, is_fresh=is_fresh, plans=plans, mine=mine)
+    start, goes_on = resume(session, folder, is_fresh=is_fresh, walk=walk, mine=mine)
     noise = ring.Prg.from_os()
     if folder is not None and task.privacy is not None:
-        noise = folder.noise(is_new=not goes_on).fork(hash_work(task, plans, mine))
-    if book is not None and task.privacy is not None and plans.privacy is not None:
-        book.enter(noise.fork("book").bytes(16), plans.privacy.events, task.privacy.delta)
-    worker = TrainingWorker(session, task, plans, mine, noise)
+        noise = folder.noise(is_new=not goes_on).fork(hash_work(walk, mine))
+    if book is not None and task.privacy is not None and walk.privacy is not None:
+        book.enter(noise.fork("book").bytes(16), walk.privacy.events, task.privacy.delta)
+    worker = TrainingWorker(walk, mine, noise, session.progress)
     worker.share()
     checkpoint = None
     if start and worker.is_computing and folder is not None:
         checkpoint = folder.load(start)
     worker.begin(checkpoint, folder)
-    if plans.has_starts and not start:
+    if walk.has_starts and not start:
         worker.start(mine)
     _walk(worker, task, start, folder)
     if task.privacy is not None and folder is not None and worker.is_computing:
@@ -119,13 +121,13 @@ def train(
         shares=worker.weight_shares(),
         weights=weights,
         shown=tuple(worker.shown),
-        runs=tuple(plans.runs),
+        runs=tuple(walk.walker.runs),
         resumed_at=start,
         cap=task.cap,
         scores=scores,
         near_at=worker.near_at,
         saturated=worker.saturated,
-        privacy=plans.privacy,
+        privacy=walk.privacy,
     )
 
 

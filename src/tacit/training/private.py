@@ -8,8 +8,8 @@ import torch
 
 from tacit.dp import mixing
 from tacit.errors import InputError
-from tacit.mpc import find_protocol, make_plan
 from tacit.mpc.ops import ProtocolOps
+from tacit.mpc.walker import Walker
 from tacit.nn.records import RecordOps, Use
 from tacit.nn.tape import Node, pull_back
 from tacit.training.clipping import clip_factors, scale_records, source, square_norm
@@ -140,7 +140,7 @@ def _roundings(task: TrainTask) -> tuple[tuple[float, int], ...]:
                 size = ops.number(square_norm(ops, source(use.inputs).value), "bounding").bound
             found.append((use.times * size, prod(ops.shape(gradient)) // _FEW))
 
-    make_plan(program, find_protocol(task.protocol), task.roles, frac_bits=task.frac_bits)
+    Walker(task.roles, protocol=task.protocol, frac_bits=task.frac_bits).plan(program)
     return tuple(found)
 
 

@@ -10,8 +10,7 @@ from tacit import __version__
 from tacit.errors import DisagreementError, InputError
 from tacit.party import Fact, Session
 from tacit.training.checkpoint import KEEP, StateFolder
-from tacit.training.schedule import TrainingPlans, actions
-from tacit.training.task import TrainTask
+from tacit.training.schedule import TrainingWalk, actions
 
 BEGUN = Fact(
     tag="training",
@@ -23,11 +22,10 @@ BEGUN = Fact(
 
 def resume(
     session: Session,
-    task: TrainTask,
     folder: StateFolder | None,
     *,
     is_fresh: bool,
-    plans: TrainingPlans,
+    walk: TrainingWalk,
     mine: Mapping[str, Tensor],
 ) -> tuple[int, bool]:
     """Find the last step of which both computing parties have shares that belong together.
@@ -36,7 +34,8 @@ def resume(
     was begun here and nothing of it was opened. Noise under which something was opened is used
     again for the same steps alone.
     """
-    has_begun = folder is not None and not is_fresh and _has_begun(task, folder, plans, mine)
+    task = walk.task
+    has_begun = folder is not None and not is_fresh and _has_begun(walk, folder, mine)
     attempts = folder.attempts() if has_begun and folder is not None else {}
     start = agree_on_start(session, task.roles.computing, attempts, has_begun=has_begun)
     opened = folder.opened() if has_begun and folder is not None else 0
@@ -51,7 +50,7 @@ def resume(
         before, total = folder.bound(), task.epochs * task.steps_per_epoch
         if is_fresh:
             folder.remove()
-        folder.begin(hash_work(task, plans, mine), bound=task.weight_bound)
+        folder.begin(hash_work(walk, mine), bound=task.weight_bound)
         if start:
             text = f"resumed at step {start} of {total}"
             if before is not None and before != task.weight_bound:
@@ -103,13 +102,14 @@ def agree_on_start(
     return max((step for step, _ in common), default=0)
 
 
-def hash_work(task: TrainTask, plans: TrainingPlans, mine: Mapping[str, Tensor]) -> str:
+def hash_work(walk: TrainingWalk, mine: Mapping[str, Tensor]) -> str:
     """Hash all that decides what is trained: shares of one training are of no use to another."""
-    content = hashlib.sha256(f"tacit training {__version__}\n".encode() + plans.digest())
+    task, privacy = walk.task, walk.privacy
+    content = hashlib.sha256(f"tacit training {__version__}\n".encode() + walk.walker.digest())
     if task.head is not None:
         content.update(task.head.detach().double().contiguous().numpy().tobytes())
-    if plans.privacy is not None:
-        content.update(repr((plans.privacy.steps, plans.privacy.looks)).encode())
+    if privacy is not None:
+        content.update(repr((privacy.steps, privacy.looks)).encode())
     for name, value in {**task.model.initial, **mine}.items():
         content.update(f"\n{name} {tuple(value.shape)}\n".encode())
         content.update(value.detach().double().contiguous().numpy().tobytes())
@@ -118,15 +118,13 @@ def hash_work(task: TrainTask, plans: TrainingPlans, mine: Mapping[str, Tensor])
     return content.hexdigest()
 
 
-def _has_begun(
-    task: TrainTask, folder: StateFolder, plans: TrainingPlans, mine: Mapping[str, Tensor]
-) -> bool:
+def _has_begun(walk: TrainingWalk, folder: StateFolder, mine: Mapping[str, Tensor]) -> bool:
     """Tell whether this very training was begun here, if perhaps with a smaller bound.
 
     Bounds are in every plan, so work of another bound is recognised by the plans of that bound.
     All parties agree on the plans of the new one before anything else, whatever they began with.
     """
-    bound = folder.bound()
+    task, bound = walk.task, folder.bound()
     if bound is None:
         return False
     if bound > task.weight_bound and folder.steps():
@@ -135,6 +133,6 @@ def _has_begun(
             f"lowered to {task.weight_bound:g}; start all parties with --fresh to discard them"
         )
     if bound == task.weight_bound:
-        return folder.is_begun(hash_work(task, plans, mine))
-    before = replace(task, weight_bound=bound)
-    return folder.is_begun(hash_work(before, TrainingPlans(before), mine))
+        return folder.is_begun(hash_work(walk, mine))
+    before = TrainingWalk(replace(task, weight_bound=bound))
+    return folder.is_begun(hash_work(before, mine))

@@ -1,14 +1,18 @@
-"""What is run, in which order: the steps and looks of a training, and the plans of all of them."""
+"""What is run, in which order: the steps and looks of a training, as programs of one walk."""
 
-import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from tacit.mpc import OpeningCache, Plan, find_protocol, make_plan
-from tacit.mpc.share import Spec
+from tacit.mpc import Plan
+from tacit.mpc.secret_ops import Given
+from tacit.mpc.share import AnyShare, Spec
+from tacit.mpc.walker import Walker
+from tacit.party import Session
 from tacit.training.private import plan_noise
 from tacit.training.programs import Programs
 from tacit.training.start import enter_starts
@@ -36,111 +40,90 @@ def actions(task: TrainTask) -> Iterator[Action]:
                 yield Action(step, test, is_look=True)
 
 
-@dataclass(eq=False)
-class TrainingPlans:
-    """The plans of a task, made when first asked for, and how often each was run.
+class TrainingWalk:
+    """The programs of a task as a party walks through them, all planned before the first is run.
 
-    ``cache`` is that of a session in which they are run. A private training opens its rows under
-    their masks in its first step of a session, and never again.
+    What follows from openings of this session alone is planned on the way: a private training
+    opens its rows under their masks in its first step of a session, and never again.
+
+    Args:
+        task: what is trained.
+        session: my end of the job; none for who plans alone.
+
+    Raises:
+        RangeError: numbers do not fit.
     """
 
-    task: TrainTask
-    runs: list[tuple[Plan, int]] = field(default_factory=list)
-    cache: OpeningCache = field(default_factory=OpeningCache)
-
-    def __post_init__(self) -> None:
-        self.privacy = plan_noise(self.task)
-        self.programs = Programs(self.task, self.privacy)
-        self._made: dict[tuple[str, float, bool], Plan] = {}
-        self._unheard: set[int] = set()
-
-    @classmethod
-    def made(cls, task: TrainTask) -> "TrainingPlans":
-        """Make all plans that will be run; RangeError if numbers do not fit."""
-        plans = cls(task)
-        plans.digest()
-        return plans
-
-    def get(self, name: str, *, rate: float = 0.0, counted: bool = True) -> Plan:
-        """Return a plan; ``rate`` is that of a step."""
-        task, was_opened = self.task, False
-        if name == "step" and self.privacy is not None and not task.is_sampled:
-            # A private step takes all rows: after the first they are known under their masks.
-            shape = (task.batch, *task.model.inputs)
-            spec = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.feature_bound)
-            was_opened = self.cache.find("x", spec, None) is not None
-        key = name, rate, was_opened
-        if key not in self._made:
-            program = partial(self.programs.step, rate=rate)
-            if name == "start":
-                choice = None if self.privacy is None else self.privacy.choice
-                program = partial(enter_starts, task=task, choice=choice)
-            elif name != "step":
-                program = getattr(self.programs, name)
-            protocol = find_protocol(task.protocol)
-            self._made[key] = make_plan(
-                program, protocol, task.roles, frac_bits=task.frac_bits, cache=self.cache
-            )
-            if was_opened:
-                self._unheard.add(id(self._made[key]))
-        plan = self._made[key]
-        if counted:
-            times = 1
-            if self.runs and self.runs[-1][0] is plan:
-                times += self.runs.pop()[1]
-            self.runs.append((plan, times))
-        return plan
-
-    def digest(self) -> bytes:
-        """Return a hash of every plan that will be run, but for what was opened before."""
-        task = self.task
+    def __init__(self, task: TrainTask, session: Session | None = None) -> None:
+        self.task, self.privacy = task, plan_noise(task)
+        self.programs = Programs(task, self.privacy)
+        self.walker = Walker(
+            task.roles, protocol=task.protocol, frac_bits=task.frac_bits, session=session
+        )
         steps = range(1, task.epochs * task.steps_per_epoch + 1)
-        rates = dict.fromkeys(task.rate_at(step) for step in steps)
         before = {"share": True, "start": self.has_starts, "watch": bool(task.looks)}
         after = {"score": bool(task.score_to), "give": bool(task.give_to)}
-        plans = [self.get(name, counted=False) for name, is_run in before.items() if is_run]
-        plans += [self.get("step", rate=rate, counted=False) for rate in rates]
-        plans += [self.get(name, counted=False) for name, is_run in after.items() if is_run]
-        return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
+        for name in (name for name, is_run in before.items() if is_run):
+            self.plan(name)
+        for rate in dict.fromkeys(task.rate_at(step) for step in steps):
+            self.plan("step", rate=rate)
+        for name in (name for name, is_run in after.items() if is_run):
+            self.plan(name)
 
     @property
     def has_starts(self) -> bool:
         """Tell whether owners train alone before."""
         return self.task.privacy is not None and self.task.privacy.start != "public"
 
-    def was_agreed(self, plan: Plan) -> bool:
-        """Tell whether everyone has compared a plan, which all do when it is first run.
+    def plan(self, name: str, *, rate: float = 0.0) -> Plan:
+        """Return the plan of a program; ``rate`` is that of a step."""
+        task, reads = self.task, {}
+        if name == "step" and self.privacy is not None and not task.is_sampled:
+            # A private step takes all rows: after the first they are known under their masks.
+            shape = (task.batch, *task.model.inputs)
+            reads["x"] = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.feature_bound)
+        return self.walker.plan(self._program(name, rate), key=(name, rate), reads=reads)
 
-        `digest` covers all but those that follow from what was opened in a session.
-        """
-        if id(plan) not in self._unheard:
-            return True
-        self._unheard.remove(id(plan))
-        return False
+    def run(
+        self,
+        name: str,
+        *,
+        rate: float = 0.0,
+        inputs: Mapping[str, Given] | None = None,
+        kept: Mapping[str, AnyShare] | None = None,
+    ) -> tuple[Any, tuple[Tensor, ...]]:  # what a program returns
+        """Do my part of a program; see `Walker.execute`."""
+        plan, program = self.plan(name, rate=rate), self._program(name, rate)
+        return self.walker.execute(plan, program, inputs=inputs, kept=kept)
+
+    def _program(self, name: str, rate: float) -> Callable[[Any], Any]:
+        if name == "start":
+            choice = None if self.privacy is None else self.privacy.choice
+            return partial(enter_starts, task=self.task, choice=choice)
+        program: Callable[..., Any] = getattr(self.programs, name)
+        return partial(program, rate=rate) if name == "step" else program
 
 
-def plan_training(task: TrainTask) -> TrainingPlans:
-    """Return the plans of a task as it will be trained, with how often each is run in a row.
+def plan_training(task: TrainTask) -> TrainingWalk:
+    """Walk through a task without anybody else: what will be sent, opened and promised.
 
-    ``runs`` is the same list as `Trained.runs` of a training that was not interrupted.
+    ``walker.runs`` is the same list as `Trained.runs` of a training that was not interrupted.
 
     Raises:
         RangeError: numbers do not fit.
     """
-    plans = task.planned(TrainingPlans.made)
-    task = plans.task
-    plans.get("share")
-    if plans.has_starts:
-        plans.get("start")
+    walk = task.planned(TrainingWalk)
+    task = walk.task
+    walk.run("share")
+    if walk.has_starts:
+        walk.run("start")
     for action in actions(task):
-        if action.is_look:
-            if task.looks:
-                plans.get("watch")
-        else:
-            plan = plans.get("step", rate=task.rate_at(action.step))
-            plans.cache.keep(0, plan.kept_openings, {}, {})
+        if not action.is_look:
+            walk.run("step", rate=task.rate_at(action.step))
+        elif task.looks:
+            walk.run("watch")
     if task.score_to:
-        plans.get("score")
+        walk.run("score")
     if task.give_to:
-        plans.get("give")
-    return plans
+        walk.run("give")
+    return walk

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from math import nan
 
 import numpy as np
@@ -12,10 +11,10 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.errors import DisagreementError
-from tacit.mpc import Share, compute, serve
+from tacit.mpc import Share
 from tacit.mpc.secret_ops import Given
 from tacit.mpc.share import AnyShare, Spec
-from tacit.party import Progress, Session
+from tacit.party import Progress
 from tacit.ring.prg import KEY_BYTES
 from tacit.training.checkpoint import ORDER, ShareCheckpoint, StateFolder
 from tacit.training.losses import answers_of
@@ -29,9 +28,8 @@ from tacit.training.noise import (
     noise_name,
 )
 from tacit.training.programs import initial_state, state_bounds
-from tacit.training.schedule import Action, TrainingPlans
-from tacit.training.start import enter_starts, start_name, train_alone
-from tacit.training.task import TrainTask
+from tacit.training.schedule import Action, TrainingWalk
+from tacit.training.start import start_name, train_alone
 
 _LARGEST_ATTEMPT = (1 << 62) - 1
 """It is told as a number of a `Fact`, which has a sign."""
@@ -41,21 +39,12 @@ class TrainingWorker:
     """One party's part in every run."""
 
     def __init__(
-        self,
-        session: Session,
-        task: TrainTask,
-        plans: TrainingPlans,
-        inputs: Mapping[str, Tensor],
-        noise: ring.Prg,
+        self, walk: TrainingWalk, inputs: Mapping[str, Tensor], noise: ring.Prg, progress: Progress
     ) -> None:
-        self._prg = noise
-        self.progress = session.progress
-        # Thousands of runs are one stage to whoever watches.
-        self._session = replace(session, progress=Progress())
-        self._task = task
-        self._plans = plans
-        self._inputs = inputs
-        self._labels = inputs.get(f"labels of {session.me}")
+        self._walk, self._task = walk, walk.task
+        self._session = walk.walker.session
+        self._inputs, self._prg, self.progress = inputs, noise, progress
+        self._labels = inputs.get(f"labels of {self._session.me}")
         self._data: dict[str, Share] = {}
         self._batches: dict[str, dict[str, Share]] = {}
         self._shares: dict[str, Share] = {}
@@ -68,15 +57,11 @@ class TrainingWorker:
     @property
     def is_computing(self) -> bool:
         """Tell whether I hold shares."""
-        return self._session.me in self._task.roles.computing
+        return self._walk.walker.is_computing
 
     def share(self) -> None:
         """Bring the data in."""
-        plan, programs = self._plans.get("share"), self._plans.programs
-        if not self.is_computing:
-            serve(self._session, plan, inputs=self._inputs, is_agreed=True)
-            return
-        shares = compute(self._session, plan, programs.share, inputs=self._inputs, is_agreed=True)
+        shares, _ = self._walk.run("share", inputs=self._inputs)
         self._data = _numbers(shares)
 
     def begin(self, checkpoint: ShareCheckpoint | None, folder: StateFolder | None = None) -> None:
@@ -128,7 +113,7 @@ class TrainingWorker:
 
     def start(self, mine: Mapping[str, Tensor]) -> None:
         """Train alone, if I have rows, and begin with what all owners' models make."""
-        plan, privacy, me = self._plans.get("start"), self._plans.privacy, self._session.me
+        privacy, me = self._walk.privacy, self._session.me
         assert privacy is not None  # noqa: S101 - of a private task
         inputs = self._noise("choice", 0, privacy.choice)
         if f"rows of {me}" in mine:
@@ -136,65 +121,44 @@ class TrainingWorker:
             inputs[start_name(me)] = train_alone(
                 self._task, privacy.steps, me, rows, labels, prg=self._prg
             )
-        if not self.is_computing:
-            serve(self._session, plan, inputs=inputs, is_agreed=True)
-            return
-        program = partial(enter_starts, task=self._task, choice=privacy.choice)
         kept = {**self._shares, **self._chosen(self._task.train_indices(), "")}
-        found = compute(self._session, plan, program, inputs=inputs, kept=kept, is_agreed=True)
+        found, _ = self._walk.run("start", inputs=inputs, kept=kept)
         self._shares |= _numbers(found)
 
     def step(self, action: Action) -> None:
         """Take one step."""
-        rate = self._task.rate_at(action.step)
-        plan, cache = self._plans.get("step", rate=rate), self._plans.cache
-        is_agreed = self._plans.was_agreed(plan)
-        privacy = self._plans.privacy
+        task, privacy = self._task, self._walk.privacy
         inputs: dict[str, Given] = {
             **self._noise("step", action.step, None if privacy is None else privacy.steps),
-            **answers_of(self._task, self._session.me, self._labels, action.rows),
+            **answers_of(task, self._session.me, self._labels, action.rows),
         }
-        if not self.is_computing:
-            serve(self._session, plan, inputs=inputs, cache=cache, is_agreed=is_agreed)
-            return
-        program = partial(self._plans.programs.step, rate=rate)
-        rows = self._sampled(action) if self._task.is_sampled else self._kept(action.rows)
-        kept = {**rows, **self._dials(action.step)}
-        changed = compute(
-            self._session,
-            plan,
-            program,
-            inputs=inputs,
-            kept=kept,
-            cache=cache,
-            is_agreed=is_agreed,
+        kept: Mapping[str, Share] = {}
+        if self.is_computing:
+            rows = self._sampled(action) if task.is_sampled else self._kept(action.rows)
+            kept = {**rows, **self._dials(action.step)}
+        changed, _ = self._walk.run(
+            "step", rate=task.rate_at(action.step), inputs=inputs, kept=kept
         )
         self._shares = _numbers(changed)
 
     def look(self, action: Action) -> bool:
         """Open how it goes, and tell whether a weight has grown too large to go on."""
-        plan, privacy = self._plans.get("watch"), self._plans.privacy
+        privacy = self._walk.privacy
         noise = None if privacy is None else privacy.looks
         inputs: dict[str, Given] = {
             **self._noise("look", action.step, noise),
             **answers_of(self._task, self._session.me, self._labels, action.rows),
         }
+        kept = self._kept(action.rows, kind="held-out ") if self.is_computing else {}
+        found, opened = self._walk.run("watch", inputs=inputs, kept=kept)
         if not self.is_computing:
-            opened = serve(self._session, plan, inputs=inputs, is_agreed=True)
             if opened and self._session.me in self._task.show_to:
                 # Hidden states of my own rows come first, where there are such.
                 seen = [one for one in opened if one.numel() == 1]
                 loss, right = (None, *seen) if noise is not None else seen[:2]
                 self._note(action.step, loss, right, *seen[2:])
             return False
-        loss, right, saturated, alarms = compute(
-            self._session,
-            plan,
-            self._plans.programs.watch,
-            inputs=inputs,
-            kept=self._kept(action.rows, kind="held-out "),
-            is_agreed=True,
-        )
+        loss, right, saturated, alarms = found
         self._note(action.step, loss, right, saturated)
         is_near, is_beyond = (False, False) if alarms is None else map(bool, alarms.tolist())
         if is_near and not is_beyond and not self.near_at:
@@ -214,27 +178,15 @@ class TrainingWorker:
 
     def score(self) -> Tensor | None:
         """Open the scores of the rows kept for measuring to those who may have them."""
-        plan, programs = self._plans.get("score"), self._plans.programs
-        if not self.is_computing:
-            opened = serve(self._session, plan, inputs={}, is_agreed=True)
-            return opened[0] if opened else None
-        kept = self._kept(self._task.test_indices(), kind="held-out ")
-        (scores,) = compute(
-            self._session, plan, programs.score, inputs={}, kept=kept, is_agreed=True
-        )
-        return scores
+        rows = self._task.test_indices()
+        kept = self._kept(rows, kind="held-out ") if self.is_computing else {}
+        _, opened = self._walk.run("score", kept=kept)
+        return opened[0] if opened else None
 
     def give(self) -> dict[str, Tensor]:
         """Open the weights to those who may have them."""
-        plan, programs = self._plans.get("give"), self._plans.programs
-        names = list(self._task.model.initial)
-        if not self.is_computing:
-            opened = serve(self._session, plan, inputs={}, is_agreed=True)
-            return dict(zip(names, opened, strict=True)) if opened else {}
-        given = compute(
-            self._session, plan, programs.give, inputs={}, kept=self._shares, is_agreed=True
-        )
-        return {name: value for name, value in given.items() if value is not None}
+        _, opened = self._walk.run("give", kept=self._shares)
+        return dict(zip(self._task.model.initial, opened, strict=True)) if opened else {}
 
     def checkpoint(self, step: int) -> ShareCheckpoint:
         """Return what is needed to go on from here."""
@@ -328,9 +280,9 @@ class TrainingWorker:
             seen = nan if loss is None else float(loss)
             self.shown.append((step, seen, float(right) / self._task.answers))
         if saturated is not None:
-            self.saturated = (step, round(float(saturated)), self._plans.programs.capped[0])
+            self.saturated = (step, round(float(saturated)), self._walk.programs.capped[0])
 
 
-def _numbers(shares: Mapping[str, AnyShare]) -> dict[str, Share]:
-    """Keep shares of numbers; a training has no others."""
-    return {name: share for name, share in shares.items() if isinstance(share, Share)}
+def _numbers(shares: Mapping[str, AnyShare] | None) -> dict[str, Share]:
+    """Keep shares of numbers, where I hold some; a training has no others."""
+    return {name: one for name, one in (shares or {}).items() if isinstance(one, Share)}

@@ -151,7 +151,7 @@ def test_the_forecast_is_the_meter(trained):
     forecast = sum_forecasts(ends["bank"].runs).cost
     assert forecast.traffic == metered.traffic
     assert forecast.online_rounds == metered.online_rounds
-    assert sum_forecasts(plan_training(task).runs).cost == forecast
+    assert sum_forecasts(plan_training(task).walker.runs).cost == forecast
 
 
 @pytest.mark.parametrize("kind", ["average", "best"])
@@ -183,7 +183,7 @@ def test_a_start_from_own_models_is_never_opened_and_is_paid_for(digits, monkeyp
         "weights 0/bias",
     }
     metered = without_setup(merge_costs(costs))
-    assert sum_forecasts(plan_training(task).runs).cost.traffic == metered.traffic
+    assert sum_forecasts(plan_training(task).walker.runs).cost.traffic == metered.traffic
     x, y = digits[0][200:], digits[1][200:]
     weights = ends["bank"].weights
     found = (x @ weights["0/weight"].T + weights["0/bias"]).argmax(1) == y.argmax(1)
@@ -201,7 +201,7 @@ def test_rows_are_opened_under_their_masks_once():
             rows=1000, model=model, holdings=held, epochs=steps, privacy=privacy, show_to=()
         )
         return sum(
-            one.payload_bytes for one in sum_forecasts(plan_training(task).runs).cost.traffic
+            one.payload_bytes for one in sum_forecasts(plan_training(task).walker.runs).cost.traffic
         )
 
     narrow, wide = (bytes_of(5, columns) - bytes_of(4, columns) for columns in (20, 220))

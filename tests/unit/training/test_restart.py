@@ -11,7 +11,7 @@ from tacit import ring
 from tacit.errors import DataError, DisagreementError, InputError, RangeError
 from tacit.party import run_threads
 from tacit.training import Optimiser, ShareCheckpoint, StateFolder, resume, train, worker
-from tacit.training.schedule import TrainingPlans
+from tacit.training.schedule import TrainingWalk
 
 SMALL = 1 << 40
 """A difference of weights is below this in size, a uniform word with probability 2^-23."""
@@ -182,7 +182,7 @@ def test_a_party_without_its_checkpoints_is_named(make_task, run_training, digit
 
 def test_a_start_that_left_no_checkpoint_is_started_anew(make_task, run_training, digits, tmp_path):
     task, folders = make_task(epochs=1), folders_in(tmp_path)
-    work = resume.hash_work(task, TrainingPlans(task), named(ALICE, digits))
+    work = resume.hash_work(TrainingWalk(task), named(ALICE, digits))
     folders[ALICE].begin(work, bound=task.weight_bound)
     assert run_training(task, halved(digits), folders=folders)[ALICE].resumed_at == 0
 
@@ -206,7 +206,7 @@ def test_shares_of_one_training_are_not_taken_for_another(
     task, kept = make_task(), folders_in(tmp_path)
     for party, folder in kept.items():
         mine = named(party, digits) if party in ROLES.computing else {}
-        folder.begin(resume.hash_work(task, TrainingPlans(task), mine), bound=task.weight_bound)
+        folder.begin(resume.hash_work(TrainingWalk(task), mine), bound=task.weight_bound)
         folder.save(ShareCheckpoint(step=2, attempt=7, shares={}, shown=()))
     if change == "weights":
         name, first = next(iter(task.model.initial.items()))

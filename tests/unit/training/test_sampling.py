@@ -90,7 +90,7 @@ def test_weights_are_those_of_the_same_rows_and_noise_in_the_clear(digits, noted
     for name, value in plain.items():
         assert (ends["bank"].weights[name] - value).abs().max() <= 2.0**-8 * value.abs().max()
     metered = without_setup(merge_costs(costs))
-    assert sum_forecasts(plan_training(task).runs).cost.traffic == metered.traffic
+    assert sum_forecasts(plan_training(task).walker.runs).cost.traffic == metered.traffic
     shown = {leak.what for leak in ledgers["clinic"] if leak.kind == "output"}
     assert not [what for what in shown if "rows that were drawn" in what]
 

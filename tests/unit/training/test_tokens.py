@@ -88,7 +88,7 @@ def test_a_small_language_model_trains_in_private_as_in_the_clear(text, run_trai
         assert loss == pytest.approx(wanted, rel=0.01)
         # Of 16 tokens that are kept for measuring one may be a near tie.
         assert right == pytest.approx(share, abs=1 / 16)
-    assert found[ROLES.first].runs == tuple(plan_training(task).runs)
+    assert found[ROLES.first].runs == tuple(plan_training(task).walker.runs)
 
 
 class Body(nn.Module):

@@ -185,7 +185,7 @@ def test_a_transformer_is_planned_as_it_is_and_takes_torchs_step(name):
         for value in module.parameters():
             value.mul_(0.5)
     task = task_of(make_any_model(module, inputs, cap=16.0))
-    assert plan_training(task).runs
+    assert plan_training(task).walker.runs
     rows = torch.rand(ROWS, *inputs).double()
     rows = (rows * WORDS).floor() if inputs == IDS else rows
     labels = torch.arange(ROWS * (inputs[0] if task.model.tokens else 1)) % task.classes
