@@ -56,7 +56,7 @@ class RefusedError(ConfigError):
     """Values that a table refuses, raised by its `__post_init__`; keys are relative to it."""
 
     def __init__(self, *problems: Problem) -> None:
-        super().__init__("; ".join(f"{key}: {text}" for key, text in problems))
+        super().__init__("; ".join(f"{key}: {text}" if key else text for key, text in problems))
         self.problems = problems
 
 
@@ -75,6 +75,24 @@ _LONGEST_LINE = 600
 def refuse(key: str, text: str) -> NoReturn:
     """Refuse the value of one key of the table whose `__post_init__` calls this."""
     raise RefusedError(Problem(key, text))
+
+
+def refuse_together(*checks: Callable[[], object]) -> None:
+    """Refuse at once all that several checks of a record refuse.
+
+    Raises:
+        RefusedError: at least one of them refused something.
+    """
+    problems: list[Problem] = []
+    for check in checks:
+        try:
+            check()
+        except RefusedError as error:
+            problems += error.problems
+        except ConfigError as error:
+            problems.append(Problem("", str(error)))
+    if problems:
+        raise RefusedError(*problems)
 
 
 @dataclass(frozen=True)
@@ -111,7 +129,10 @@ Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Gt(0), Lt(1)]
 Stretch = Annotated[tuple[int, ...], Check(_check_stretch)]
 """From the first to before the second."""
-TwoParties = Annotated[tuple[str, ...], Check(_check_two)]
+_NAMES_PARTY = "names a party"
+Party = Annotated[str, _NAMES_PARTY]
+"""The name of a party, or of an owner in Python: a job file must have it among its parties."""
+TwoParties = Annotated[tuple[Party, ...], Check(_check_two)]
 """The two parties that compute."""
 
 
@@ -168,6 +189,33 @@ def check_record(record: T, *, source: str) -> T:
             job file.
     """
     return read_record(to_tables(record), type(record), source=source)
+
+
+def parties_in(
+    value: object, hint: object = None, at: tuple[int | str, ...] = ()
+) -> Iterator[tuple[str, str]]:
+    """List the names of parties in a record by dotted key: what is annotated as a `Party`."""
+    if get_origin(hint) in {Union, UnionType}:
+        hint = next(each for each in get_args(hint) if each is not type(None))
+    if value is not None and _NAMES_PARTY in getattr(hint, "__metadata__", ()):
+        yield _dotted(at), str(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for name, inner in _hints(type(value)).items():
+            yield from parties_in(getattr(value, name), inner, (*at, name))
+    elif isinstance(value, Mapping):
+        named, inner = get_args(strip_type(hint))
+        for name, one in value.items():
+            yield from parties_in(name, named, (*at, name))
+            yield from parties_in(one, inner, (*at, name))
+    elif isinstance(value, tuple):
+        for number, one in enumerate(value):
+            yield from parties_in(one, get_args(strip_type(hint))[0], (*at, number))
+
+
+@cache
+def _hints(record: type) -> Mapping[str, object]:
+    hints = get_type_hints(record, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(record)}
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -7,10 +7,9 @@ from tacit.crypto import make_identity
 from tacit.dp import Accountant, event_to_record
 from tacit.errors import InputError, TacitError
 from tacit.federated import AGGREGATORS
-from tacit.jobs.digest import shared_content
-from tacit.jobs.kind import Place
+from tacit.jobs.config import shared_content
+from tacit.jobs.kind import Asked, Place
 from tacit.jobs.kinds import KINDS, kind_of, load_job, read_job
-from tacit.jobs.outlook import Asked
 from tacit.jobs.serve import serve_here
 from tacit.jobs.toml import read_toml, write_toml
 from tacit.nn.code import allow

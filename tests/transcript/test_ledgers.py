@@ -13,9 +13,8 @@ import pytest
 from support.crypto import short_key
 from support.observer import Observer
 from tacit.cli.environment import data_folders
-from tacit.jobs.kind import Place
+from tacit.jobs.kind import Asked, Place
 from tacit.jobs.kinds import kind_of, load_job
-from tacit.jobs.outlook import Asked
 from tacit.learners.cipher import regression
 from tacit.party import Meeting, Usage, merge_results, run_threads
 from tacit.transport import Patience

@@ -1,8 +1,7 @@
 """What a private chat costs per token, before anybody meets."""
 
 from tacit.cli.commands.models import find_model
-from tacit.jobs.kind import Network
-from tacit.jobs.outlook import Asked, Outlook
+from tacit.jobs.kind import Asked, Network, Outlook
 from tacit.llm import ChatProtocol, LanguageModel, open_checkpoint
 from tacit.llm.backend.announce import ARCHITECTURE
 from tacit.llm.backend.chat_file import ROLES, ChatFile

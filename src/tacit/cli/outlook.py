@@ -9,8 +9,7 @@ from rich.text import Text
 
 from tacit import report
 from tacit.cli.screen import printable
-from tacit.jobs.kind import Network
-from tacit.jobs.outlook import NO_GUARANTEE, Outlook, timed
+from tacit.jobs.kind import NO_GUARANTEE, Network, Outlook, timed
 from tacit.report.words import state_privacy
 from tacit.result import Claim, Forecast, Leak
 

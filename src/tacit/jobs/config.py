@@ -1,20 +1,37 @@
-"""The tables that every job file has: frozen classes, checked before anything is read or sent.
+"""The tables that every job file has, and the hash of what its parties must share.
 
 `Patience` (from transport) only decides how long one waits; `ReportChoice` only decides what is
-shown. The tables of a kind of job, which can weaken privacy, are in its own file.
+shown. What a kind of work is told, which can weaken privacy, is a record of the package that does
+the work; a kind of job is that record and this frame:
+
+    class SplitJob(SplitSpec, Job):
+        def __post_init__(self) -> None:
+            refuse_together(super().__post_init__, self.check_parties)
 """
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from tacit.crypto import parse_fingerprint, parse_name
-from tacit.data import Source
 from tacit.errors import ConfigError, IdentityError
 from tacit.mpc import PROTOCOLS, find_protocol
-from tacit.spec import LOCAL, Check, Count, Problem, Share, refuse, suggest
+from tacit.nn.code import OwnModel
+from tacit.spec import (
+    LOCAL,
+    Check,
+    Count,
+    Problem,
+    RefusedError,
+    parties_in,
+    refuse,
+    suggest,
+    to_tables,
+)
 from tacit.transport import Patience, Peer
 from tacit.transport import parse_address as parse_address
 
@@ -80,24 +97,6 @@ class PartyEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsTable:
-    """Rows out of a known data set or a file of the owner's."""
-
-    set: str | None = None
-    file: Path | None = field(default=None, metadata=LOCAL)
-    label: str | None = None
-    part: Literal["train", "test", "all"] = "all"
-    test_share: Share | None = None
-
-    def __post_init__(self) -> None:
-        check_named(self.set, self.file, self.label)
-
-    def source(self, key: str) -> Source:
-        """Return where the rows come from."""
-        return Source.of(self, key=key)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReportChoice:
     """[report]: what is shown besides the result itself."""
 
@@ -107,7 +106,7 @@ class ReportChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Job(ABC):
-    """What every job file has; a kind of job adds its own tables."""
+    """What every job file has beside the tables of its kind, which come from a spec."""
 
     job: Head
     parties: Mapping[str, PartyEntry]
@@ -118,6 +117,13 @@ class Job(ABC):
     def out(self) -> Path:
         """Return the folder that the result of the whole job goes to."""
         return self.job.out or Path("out") / self.job.name
+
+    def check_parties(self) -> None:
+        """Refuse parties that are wrong, and names in the tables that are no party's."""
+        named = dict(parties_in(self))
+        problems = [*check_parties(self.parties), *check_references(self.parties, named)]
+        if problems:
+            raise RefusedError(*problems)
 
     @abstractmethod
     def role(self, party: str) -> str:
@@ -136,6 +142,26 @@ class Job(ABC):
         return self
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoneJob(Job):
+    """What a job file has that has no parties: it runs on one machine."""
+
+    parties: Mapping[str, PartyEntry] = field(default_factory=dict)
+    alone: ClassVar[str]
+    """Why there are no parties."""
+    does: ClassVar[str]
+    """What the machine does, in words."""
+
+    def check_parties(self) -> None:
+        """Refuse parties."""
+        if self.parties:
+            refuse("parties", self.alone)
+
+    def role(self, party: str) -> str:
+        """Say what the machine does."""
+        return self.does
+
+
 J = TypeVar("J", bound=Job)
 
 
@@ -148,20 +174,6 @@ def with_parties(job: J, entries: Mapping[str, PartyEntry]) -> J:
         for name, entry in job.parties.items()
     }
     return replace(job, parties=parties)
-
-
-def check_named(known: str | None, file: Path | None, label: str | None) -> None:
-    """Refuse a table that names rows twice, or a column of a known set."""
-    if known is not None and file is not None:
-        refuse("file", "wanted either 'set' or 'file', got both")
-    if known is not None and label is not None:
-        refuse("label", "names a column of 'file'; a set has its labels")
-
-
-def check_scale(scale: tuple[float, ...] | None, known: str | None) -> None:
-    """Refuse divisors of columns that belong to a known set, which has its own."""
-    if scale is not None and known is not None:
-        refuse("scale", "belongs to 'file'; a set has its own divisors")
 
 
 def check_parties(parties: Mapping[str, PartyEntry]) -> Iterator[Problem]:
@@ -183,15 +195,9 @@ def check_parties(parties: Mapping[str, PartyEntry]) -> Iterator[Problem]:
 
 
 def check_references(
-    parties: Mapping[str, PartyEntry], named: Mapping[str, str], *, all_used: bool = True
+    parties: Mapping[str, PartyEntry], named: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Yield what is wrong with names of parties, given by the key that holds each.
-
-    Args:
-        parties: the parties of the job.
-        named: the name that stands at each dotted key.
-        all_used: whether a party that no key names is one too many.
-    """
+    """Yield what is wrong with the names that stand at dotted keys, and parties that none names."""
     for key, name in named.items():
         if name not in parties:
             text = f"wanted one of the parties {', '.join(parties)}, got {name!r}"
@@ -200,11 +206,40 @@ def check_references(
     if (dealer := named.get("protocol.dealer")) in computing:
         text = f"{dealer!r} computes, and a dealer who computes could read the inputs; name another"
         yield Problem("protocol.dealer", text)
-    for name in _unused(parties, named.values()) if all_used else ():
+    for name in set(parties) - set(named.values()):
         text = "has no part in this job and would learn sizes for nothing; remove it"
         yield Problem(f"parties.{name}", text)
 
 
-def _unused(parties: Iterable[str], named: Iterable[str]) -> list[str]:
-    used = set(named)
-    return [name for name in parties if name not in used]
+def job_digest(job: Job) -> bytes:
+    """Hash the public content of a job.
+
+    Everything counts but what is marked local: the paths of files, which lie on one host only;
+    addresses, which depend on where one stands (the key says who a party is); and the report.
+    The order of keys does not count, nor whether a default is written out.
+
+    Guarantee: two parties with the same digest have the same parties, keys, owners, bounds,
+    protocol, ring and timeouts, if SHA-256 is collision resistant.
+    Cost: 0 rounds, 0 bits.
+    """
+    text = json.dumps(shared_content(job), sort_keys=True, ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(b"tacit job 1\n" + text.encode()).digest()
+
+
+def measured_digest(job: Job) -> bytes:
+    """Hash what an enclave of a job is measured by beside this package: the job, and its code.
+
+    Raises:
+        ConfigError: the code that the job names is not here, or was not allowed.
+    """
+    code = getattr(getattr(job, "model", None), "code", None)
+    if code is None:
+        return job_digest(job)
+    return hashlib.sha256(job_digest(job) + OwnModel.read(code).digest.encode()).digest()
+
+
+def shared_content(job: Job) -> Mapping[str, object]:
+    """Return what the digest covers, as plain tables."""
+    content = to_tables(job.settled(), is_shared=True)
+    assert isinstance(content, dict)  # noqa: S101 - a job is a dataclass
+    return content

@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from tacit import learners
 from tacit.crypto.cipher.contract import Scheme
+from tacit.data.spec import OwnerTable
 from tacit.jobs.config import Job, check_parties, check_references, parse_protocol
 from tacit.jobs.fit_blocks import BlockTable, check_blocks
-from tacit.jobs.train_job import OwnerTable
 from tacit.jobs.way_checks import check_way
 from tacit.learners import Classifier, Learner, Regressor
 from tacit.learners.boosting import GradientBoosting

@@ -13,8 +13,7 @@ from tacit import __version__
 from tacit.crypto.cipher import Numbers
 from tacit.data.rows import Rows
 from tacit.errors import InputError
-from tacit.jobs.config import PartyEntry
-from tacit.jobs.digest import job_digest
+from tacit.jobs.config import PartyEntry, job_digest
 from tacit.jobs.fit_job import FitJob
 from tacit.jobs.folder import state_of
 from tacit.jobs.kind import Place

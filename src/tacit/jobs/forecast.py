@@ -21,7 +21,7 @@ from tacit.jobs.infer import load_rows as load_questions
 from tacit.jobs.infer_data import load_forest, load_owned
 from tacit.jobs.infer_direct import find_direct
 from tacit.jobs.infer_job import InferJob
-from tacit.jobs.outlook import Asked, Outlook, unread
+from tacit.jobs.kind import Asked, Outlook, unread
 from tacit.jobs.serve_job import ServeJob
 from tacit.jobs.train_data import load_rows
 from tacit.jobs.train_job import TrainJob

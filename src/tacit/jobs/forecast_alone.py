@@ -9,7 +9,7 @@ from tacit.jobs.audit_job import AuditJob
 from tacit.jobs.audit_llm_job import AuditLlmJob
 from tacit.jobs.federated_data import task_of
 from tacit.jobs.federated_job import FederatedJob
-from tacit.jobs.outlook import Asked, Outlook
+from tacit.jobs.kind import Asked, Outlook
 
 if TYPE_CHECKING:
     from tacit.jobs.verify_job import VerifyJob  # brings a compiler along, which is an extra

@@ -18,7 +18,7 @@ from tacit.jobs.fit_data import joined, load_rows, stand_ins
 from tacit.jobs.fit_job import FitJob
 from tacit.jobs.fit_matching import matching_claims, matching_leaks, matching_rounds
 from tacit.jobs.fit_summary import claims_beyond
-from tacit.jobs.outlook import Asked, Outlook, unread
+from tacit.jobs.kind import Asked, Outlook, unread
 from tacit.jobs.way_checks import BOOSTED
 from tacit.learners import Planned, Table
 from tacit.learners.cipher.boosting import leaks_of_boosting

@@ -6,7 +6,7 @@ import numpy as np
 
 from tacit.data import Rows
 from tacit.errors import InputError
-from tacit.jobs.outlook import Asked, Outlook, unread
+from tacit.jobs.kind import Asked, Outlook, unread
 from tacit.jobs.split_data import divide_own, load_own, load_whole, top_of
 from tacit.jobs.split_job import SplitJob
 from tacit.matching import align_in_the_clear, claims_of_matching, leaks_of_matching

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from torch import nn
 
 from tacit.data import Source
+from tacit.data.spec import OwnerTable, RowsTable, check_named, check_scale
 from tacit.errors import ConfigError
 from tacit.inference import (
     DIRECT,
@@ -21,14 +22,10 @@ from tacit.inference import (
 from tacit.inference.service import ServiceTask
 from tacit.jobs.config import (
     Job,
-    RowsTable,
-    check_named,
     check_parties,
     check_references,
-    check_scale,
 )
 from tacit.jobs.infer_checks import check_room, find_problems, named_parties
-from tacit.jobs.train_job import OwnerTable
 from tacit.mpc import PROTOCOLS, Roles, find_protocol
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import make_model

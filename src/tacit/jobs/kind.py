@@ -1,21 +1,23 @@
-"""What a kind of job brings along, and what it is given."""
+"""What a kind of job brings along, what it is given, and what it says before it is started."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from torch import Tensor
 
 from tacit.data.source import NOTHING, Given
+from tacit.errors import ConfigError, InputError
 from tacit.jobs.config import J, Job
+from tacit.mpc.plan import NETWORKS
 from tacit.party import Enclave, Progress, Session
-from tacit.result import PartyReport, Result
-
-if TYPE_CHECKING:
-    from tacit.jobs.outlook import Asked, Outlook
+from tacit.party.cost import forecast_seconds
+from tacit.result import Claim, Forecast, Leak, PartyReport, Result
 
 T = TypeVar("T")
+
+NO_GUARANTEE = "no guarantee"
 
 Network = tuple[float, float]
 """Round-trip time in milliseconds and bandwidth in Mbit/s."""
@@ -60,6 +62,50 @@ class Part:
     shares: Mapping[str, Tensor] = field(default_factory=dict)
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     checkpoints: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command says: where data may be, and sizes where it is not here.
+
+    Attributes:
+        search: folders that may hold data sets.
+        rows: of all owners together.
+        features: likewise.
+    """
+
+    search: tuple[Path, ...] = ()
+    rows: int | None = None
+    features: int | None = None
+
+    def refuse(self, *options: str) -> None:
+        """Refuse sizes that would change nothing.
+
+        Raises:
+            ConfigError: one of these options was given.
+        """
+        for option in options:
+            if getattr(self, option) is not None:
+                raise ConfigError(f"--{option} changes nothing in the plan of this job: leave it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What is known of a job before anything is sent.
+
+    Attributes:
+        about: the protocol, or what else it is known by.
+        lines: what will be done, a sentence each.
+        forecast: traffic and rounds; None where there is nothing to forecast, which a line says.
+        leaks: who will learn what.
+        claims: what is promised.
+    """
+
+    about: str
+    lines: tuple[str, ...]
+    forecast: Forecast | None = None
+    leaks: tuple[Leak, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 class Screen(Protocol):
@@ -108,7 +154,7 @@ class Kind(Generic[J]):
 
     record: type[J]
     check_inputs: Callable[[J, Sequence[str]], None]
-    forecast: Callable[[J, "Asked"], "Outlook"]
+    forecast: Callable[[J, Asked], Outlook]
     take_part: Callable[[Session, J, Place], Part] | None = None
     complete: Callable[[J, Result, Path, Sequence[Path]], Result] | None = None
     attack: Callable[[J, Result, Sequence[Path], Progress], Result] | None = None
@@ -121,3 +167,17 @@ def of_any(kind: Kind[J]) -> Kind[Job]:
     """Return an entry for a table of kinds that each have another record."""
     # A kind is given no jobs but those that were read as its own record.
     return cast("Kind[Job]", kind)
+
+
+def timed(forecast: Forecast, network: Network | None) -> Forecast:
+    """Add the seconds that a forecast takes on one network, or on a few usual ones."""
+    if network is None and forecast.timings:
+        return forecast
+    networks = NETWORKS if network is None else (network,)
+    seconds = [forecast_seconds(forecast.cost, rtt_ms=rtt, mbit_per_s=m) for rtt, m in networks]
+    return replace(forecast, timings=tuple(seconds))
+
+
+def unread(error: InputError, options: str) -> ConfigError:
+    """Say what is wrong with the data here, and what can be given where it is elsewhere."""
+    return ConfigError(f"{error} (for a plan where the data is not, give {options})")

@@ -1,11 +1,11 @@
 """The table of kinds of jobs. Launching, joining and planning know a job by its entry here alone.
 
-A new kind is a record of its tables (a subclass of `Job`), functions that do a party's part, and
-an entry in `KINDS`. Entries are functions: what a kind imports is heavy, and loaded when a job is
-of that kind.
+A new kind is a spec in the package that does the work, a module here with its `KIND`, and a line in
+`KINDS`. Entries are functions: what a kind imports is heavy, and loaded when a job is of that kind.
 """
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 
 from tacit.errors import ConfigError
@@ -13,6 +13,11 @@ from tacit.jobs.config import Job
 from tacit.jobs.kind import Kind, of_any
 from tacit.jobs.toml import read_toml
 from tacit.spec import read_record, suggest
+
+
+def _named(module: str) -> Callable[[], Kind[Job]]:
+    """Return what loads the `KIND` of a module of this room."""
+    return lambda: of_any(import_module(f"tacit.jobs.{module}").KIND)
 
 
 def _audit() -> Kind[Job]:
@@ -115,31 +120,6 @@ def _federated() -> Kind[Job]:
     )
 
 
-def _split() -> Kind[Job]:
-    from tacit.jobs import forecast_split, split, split_data
-    from tacit.jobs.split_job import SplitJob
-
-    return of_any(
-        Kind(
-            record=SplitJob,
-            check_inputs=split_data.check_inputs,
-            take_part=split.take_part,
-            attack=split.attack,
-            forecast=forecast_split.forecast_split,
-            keeps=lambda job: job.serve is None,
-        )
-    )
-
-
-def _text() -> Kind[Job]:
-    from tacit.jobs import text
-    from tacit.jobs.text_job import TextJob, check_inputs
-
-    return of_any(
-        Kind(record=TextJob, check_inputs=check_inputs, forecast=text.forecast, run=text.run)
-    )
-
-
 def _verify() -> Kind[Job]:
     from tacit.jobs import forecast_alone, verify_job
 
@@ -159,9 +139,9 @@ KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
     "federated": _federated,
     "fit": _fit,
     "infer": _infer,
-    "split": _split,
+    "split": _named("split"),
     "serve": _serve,
-    "text": _text,
+    "text": _named("text"),
     "train": _train,
     "verify": _verify,
 }

@@ -11,8 +11,7 @@ from types import FrameType
 from tacit.errors import ConfigError
 from tacit.inference.service import load_share
 from tacit.inference.service.attend import Note, Post, attend
-from tacit.jobs.config import parse_address
-from tacit.jobs.digest import job_digest
+from tacit.jobs.config import job_digest, parse_address
 from tacit.jobs.serve_job import ServeJob, own_identity
 from tacit.jobs.toml import read_toml
 from tacit.party import Meeting, Progress, Session, joined, merge_results, run_threads

@@ -13,9 +13,11 @@ from tacit.audit.split.report import draw_layer, state_told
 from tacit.data.metrics import measure_odds
 from tacit.errors import DataError
 from tacit.jobs import folder
-from tacit.jobs.kind import Part, Place
+from tacit.jobs.forecast_split import forecast_split
+from tacit.jobs.kind import Kind, Part, Place
 from tacit.jobs.split_data import (
     Brought,
+    check_inputs,
     divide_own,
     load_own,
     load_part,
@@ -260,3 +262,13 @@ def _state_folder(job: SplitJob, session: Session, place: Place, rows: Brought) 
     what = f"{job.task(rows.classes).digest().hex()} {data} {job.model} {rows.digest().hex()}"
     mark = hashlib.sha256(what.encode()).hexdigest()[:16]
     return folder.state_of(place.out, session.me) / mark
+
+
+KIND = Kind(
+    record=SplitJob,
+    check_inputs=check_inputs,
+    take_part=take_part,
+    attack=attack,
+    forecast=forecast_split,
+    keeps=lambda job: job.serve is None,
+)

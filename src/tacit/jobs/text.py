@@ -14,10 +14,9 @@ from tacit.audit.memorisation import Format, SeenSpeech, exact_exposures, proven
 from tacit.audit.memorisation.spelled import spell_canary
 from tacit.data.metrics import put_beside
 from tacit.dp.policy import Policy, by_terms, read_terms
-from tacit.jobs.kind import Part, Screen
-from tacit.jobs.outlook import Asked, Outlook
+from tacit.jobs.kind import Asked, Kind, Outlook, Part, Screen
 from tacit.jobs.text_data import FRAME, SIGNS, Loaded, load
-from tacit.jobs.text_job import TextJob
+from tacit.jobs.text_job import TextJob, check_inputs
 from tacit.llm.model.module import CausalModule, language_model
 from tacit.llm.model.saving import save_model
 from tacit.party import Progress, Usage
@@ -316,3 +315,6 @@ def _files(job: TextJob, loaded: Loaded, tuned: Tuned) -> dict[str, str | bytes]
         files["decode.json"] = json.dumps({**settings, "patterns": list(job.policy.patterns)})
         files["spent.json"] = "{}"  # there from the beginning: one that is missing was taken away
     return files
+
+
+KIND = Kind(record=TextJob, check_inputs=check_inputs, forecast=forecast, run=run)

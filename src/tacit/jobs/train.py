@@ -15,8 +15,7 @@ from tacit.data.metrics import ACCURACY, add_majority
 from tacit.data.rows import Rows
 from tacit.dp import Book
 from tacit.jobs import folder
-from tacit.jobs.config import PartyEntry
-from tacit.jobs.digest import job_digest
+from tacit.jobs.config import PartyEntry, job_digest
 from tacit.jobs.kind import Part, Place
 from tacit.jobs.train_data import join_owners, load_rows
 from tacit.jobs.train_job import TrainJob

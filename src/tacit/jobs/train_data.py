@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from tacit.data.rows import Rows, check_bound, check_features, prepare_labels
 from tacit.data.source import FLAT, NOTHING, Given, stretch
+from tacit.data.spec import OwnerTable
 from tacit.data.texts import read_texts
 from tacit.errors import ConfigError, DataError
-from tacit.jobs.train_job import OwnerTable, TrainJob
+from tacit.jobs.train_job import TrainJob
 from tacit.matching import align_in_the_clear
 from tacit.nn.code import OwnModel
 from tacit.nn.features import TEXTS, cut_out

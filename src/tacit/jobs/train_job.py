@@ -8,17 +8,9 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 from torch import nn
 
-from tacit.data import Source
-from tacit.data.source import FLAT
+from tacit.data.spec import OwnerTable
 from tacit.errors import ConfigError
-from tacit.jobs.config import (
-    Job,
-    ProtocolName,
-    check_named,
-    check_parties,
-    check_references,
-    check_scale,
-)
+from tacit.jobs.config import Job, ProtocolName, check_parties, check_references
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.mixing import spell
 from tacit.nn import Model, add_adapters, make_model, make_token_model
@@ -32,7 +24,6 @@ from tacit.spec import (
     Problem,
     RefusedError,
     Share,
-    Stretch,
     TwoParties,
     refuse,
 )
@@ -41,37 +32,6 @@ from tacit.training.losses import Ends, cut_ends
 
 BATCH, BOUND, PRIVATE_BOUND = 128, 4.0, 64.0
 """Rows of a step, and how large a weight may get, where a job does not say."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnerTable:
-    """[data.owners.NAME]: where one owner's part of the data comes from.
-
-    ``rows`` and ``columns`` take a stretch of it, from the first to before the second; with a
-    public set this is how owners divide it to try things out. ``scale`` divides the columns of a
-    file, so that they keep within ``data.bound``; the owner alone needs it. ``book`` is a file in
-    which it counts what private trainings spend on these rows, up to ``most_epsilon`` together.
-    """
-
-    set: str | None = None
-    file: Path | None = field(default=None, metadata=LOCAL)
-    label: str | None = None
-    id: str | None = None
-    rows: Stretch | None = None
-    columns: Stretch | None = None
-    scale: tuple[Positive, ...] | None = field(default=None, metadata=LOCAL)
-    book: Path | None = field(default=None, metadata=LOCAL)
-    most_epsilon: Positive | None = field(default=None, metadata=LOCAL)
-
-    def __post_init__(self) -> None:
-        if (self.book is None) != (self.most_epsilon is None):
-            refuse("book", "wanted both 'book' and 'most_epsilon', or neither")
-        check_scale(self.scale, self.set)
-        check_named(self.set, self.file, self.label)
-
-    def source(self, owner: str, *, shape: tuple[int, ...] = FLAT) -> Source:
-        """Return where the rows come from, and in which form they are wanted."""
-        return Source.of(self, shape=shape, key=f"data.owners.{owner}")
 
 
 @dataclass(frozen=True, kw_only=True)

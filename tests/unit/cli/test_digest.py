@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from tacit.jobs.digest import job_digest, shared_content
+from tacit.jobs.config import job_digest, shared_content
 from tacit.jobs.infer_job import InferJob as Job
 from tacit.spec import read_record
 

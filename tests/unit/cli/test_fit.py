@@ -10,9 +10,8 @@ from tacit.errors import ConfigError, DataError
 from tacit.jobs import fit
 from tacit.jobs.fit_data import load_rows
 from tacit.jobs.forecast_fit import forecast_fit
-from tacit.jobs.kind import Place
+from tacit.jobs.kind import Asked, Place
 from tacit.jobs.kinds import find_kind, load_job
-from tacit.jobs.outlook import Asked
 from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
 from tacit.spec import read_record
 

@@ -11,11 +11,10 @@ from tacit import ring
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import folder, infer, infer_data
-from tacit.jobs.digest import job_digest
+from tacit.jobs.config import job_digest
 from tacit.jobs.forecast import forecast_inference
-from tacit.jobs.kind import Place
+from tacit.jobs.kind import Asked, Place
 from tacit.jobs.kinds import find_kind, load_job, read_job
-from tacit.jobs.outlook import Asked
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import OwnModel, parse_layers, to_safetensors
 from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup

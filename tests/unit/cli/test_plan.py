@@ -16,9 +16,8 @@ from tacit.cli.main import run_command
 from tacit.cli.screen import OnConsole
 from tacit.errors import ConfigError
 from tacit.jobs import federated
-from tacit.jobs.kind import Place
+from tacit.jobs.kind import Asked, Place
 from tacit.jobs.kinds import KINDS, find_kind, kind_of
-from tacit.jobs.outlook import Asked
 from tacit.llm import Sampling
 from tacit.llm.permuted import (
     Batch,

@@ -9,8 +9,8 @@ import pytest
 
 from tacit.cli.commands.plan import plan_file
 from tacit.errors import ConfigError, InputError
+from tacit.jobs.kind import Asked
 from tacit.jobs.kinds import find_kind, kind_of, load_job
-from tacit.jobs.outlook import Asked
 from tacit.jobs.toml import read_toml, write_toml
 from tacit.spec import ListedError, read_record
 
@@ -156,7 +156,7 @@ class Nothing(MetaPathFinder):
 
 sys.meta_path.insert(0, Nothing())
 from tacit.jobs.kinds import KINDS, kind_of, load_job
-from tacit.jobs.outlook import Asked
+from tacit.jobs.kind import Asked
 from tacit.errors import ConfigError
 
 for name, entry in KINDS.items():

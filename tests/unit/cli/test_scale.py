@@ -14,8 +14,8 @@ from tacit.errors import InputError, RangeError
 from tacit.federated import fit as fit_federated
 from tacit.jobs.federated import run
 from tacit.jobs.fit_data import load_rows as load_fit_rows
+from tacit.jobs.kind import Asked
 from tacit.jobs.kinds import find_kind, kind_of
-from tacit.jobs.outlook import Asked
 from tacit.spec import read_record
 
 

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from tacit.cli.commands.group import Edge
 from tacit.cli.main import run_command
+from tacit.jobs.kind import Asked
 from tacit.jobs.kinds import kind_of, load_job
-from tacit.jobs.outlook import Asked
 from tacit.ring import Prg
 
 UNIQUE = "药名绝密"

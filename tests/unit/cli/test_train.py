@@ -12,7 +12,7 @@ from safetensors.torch import load
 from tacit.data.source import shaped, stretch
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import folder, train
-from tacit.jobs.digest import job_digest
+from tacit.jobs.config import job_digest
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import find_kind, load_job
 from tacit.jobs.train import check_inputs

@@ -13,8 +13,7 @@ from tacit.cli.launch import worker as worker_module
 from tacit.cli.launch.worker import hired, run_worker
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
-from tacit.jobs.config import PartyEntry, WorkerTable, parse_address, with_parties
-from tacit.jobs.digest import job_digest
+from tacit.jobs.config import PartyEntry, WorkerTable, job_digest, parse_address, with_parties
 from tacit.jobs.kinds import read_job
 from tacit.mpc.outsource import RemoteWorker
 from tacit.party import Progress, joined

@@ -271,7 +271,7 @@ def plan(
     with working(edge.err, "planning"):
         from tacit.cli.commands.plan import compare_protocols, plan_file
         from tacit.cli.environment import data_folders
-        from tacit.jobs.outlook import Asked
+        from tacit.jobs.kind import Asked
 
         asked = Asked(search=data_folders(), **sizes)  # --rows and --features
         if is_compared:

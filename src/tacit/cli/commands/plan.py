@@ -14,9 +14,8 @@ from tacit.cli.screen import printable
 from tacit.errors import ConfigError, InputError
 from tacit.inference import DIRECT
 from tacit.jobs.config import Job
-from tacit.jobs.kind import Network
+from tacit.jobs.kind import Asked, Network, Outlook, timed
 from tacit.jobs.kinds import kind_of, load_job, read_job
-from tacit.jobs.outlook import Asked, Outlook, timed
 from tacit.jobs.toml import read_toml
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS

@@ -21,8 +21,14 @@ from tacit.data.source import NOTHING, Given
 from tacit.disk import sole
 from tacit.errors import ConfigError, PartyError
 from tacit.jobs import folder
-from tacit.jobs.config import Job, PartyEntry, parse_address, with_parties
-from tacit.jobs.digest import job_digest, measured_digest
+from tacit.jobs.config import (
+    Job,
+    PartyEntry,
+    job_digest,
+    measured_digest,
+    parse_address,
+    with_parties,
+)
 from tacit.jobs.kind import Part, Place
 from tacit.jobs.kinds import check_fresh, kind_of, load_job
 from tacit.party import (

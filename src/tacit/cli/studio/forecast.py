@@ -3,7 +3,7 @@
 from tacit.cli.studio.page import lay_facts
 from tacit.cli.studio.words import Words
 from tacit.jobs.config import Job
-from tacit.jobs.outlook import Outlook, timed
+from tacit.jobs.kind import Outlook, timed
 from tacit.report.format import show_bound, show_bytes, show_count, show_seconds
 from tacit.report.ledger import lay_leak, lay_promised
 from tacit.report.markup import Markup, concat, tag

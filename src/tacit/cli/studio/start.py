@@ -17,8 +17,8 @@ from tacit.cli.studio.page import View, lay_notice, lay_section, link, read_coun
 from tacit.errors import ConfigError, TacitError
 from tacit.jobs.config import Job
 from tacit.jobs.fields import gather, state_table
+from tacit.jobs.kind import Asked
 from tacit.jobs.kinds import KINDS, kind_of, read_job
-from tacit.jobs.outlook import Asked
 from tacit.jobs.toml import parse_toml, write_toml
 from tacit.report.markup import Markup, concat, keep_lines, tag
 from tacit.spec import ListedError
