@@ -57,7 +57,7 @@ format: $(VENV)/.check ## bring the code into the house format
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.run  ## all benchmarks against our own baselines, quickly
-	@for name in ring transport; do $(BIN)/python benchmarks/run.py $$name --quick || exit 1; done
+	@for name in ring/products transport/links; do $(BIN)/python benchmarks/run.py $$name --quick || exit 1; done
 
 clean:           ## remove what these commands made
 	rm -rf $(VENV) dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis benchmarks/.peers

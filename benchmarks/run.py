@@ -1,9 +1,25 @@
-"""List the benchmarks, or run one of them and show and write its rows."""
+"""List the benchmarks, or run one of them: ROOM/NAME is the file of that name beside this one.
 
+A benchmark that defines ``cases`` is measured by the harness, in turns with its peers. One that
+does not is a program with options of its own: what follows its name is handed to it. ``--program``
+runs that of a file that has both.
+"""
+
+import runpy
+import sys
 from pathlib import Path
 
 import click
-from bench import Progress, Report, list_benchmarks, load_cases, render, run_benchmark
+from bench import (
+    Progress,
+    Report,
+    find_benchmark,
+    has_cases,
+    list_benchmarks,
+    load_cases,
+    render,
+    run_benchmark,
+)
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
@@ -35,7 +51,7 @@ def main(
     """Run the benchmark NAME."""
     if is_list:
         for known, sentence in list_benchmarks(HERE).items():
-            click.echo(f"{known:16} {sentence}")
+            click.echo(f"{known:24} {sentence}")
         return
     if name is None:
         raise click.UsageError("Give the NAME of a benchmark, or --list.")
@@ -90,6 +106,19 @@ def _show_on(bars: Bars, console: Console) -> Progress:
     return show
 
 
+def _run_program(name: str, arguments: list[str]) -> None:
+    """Run a file as if Python had been started with it; what it starts finds this folder, too."""
+    file = find_benchmark(name, HERE)
+    sys.argv = [str(file), *arguments]
+    runpy.run_path(str(file), run_name="__main__")
+
+
 if __name__ == "__main__":
     keep_freed_memory()
-    main()
+    asked = sys.argv[1:]
+    if asked[1:2] == ["--program"]:
+        _run_program(asked[0], asked[2:])
+    elif asked and (HERE / f"{asked[0]}.py").is_file() and not has_cases(HERE / f"{asked[0]}.py"):
+        _run_program(asked[0], asked[1:])
+    else:
+        main()

@@ -1,8 +1,15 @@
 """The harness of the benchmarks: cases, peers, measuring in turns, and the report."""
 
 from bench.case import Case, InlinePeer, NotMeasured, Peer, VenvPeer
-from bench.measure import Progress, list_benchmarks, load_cases, run_benchmark
-from bench.peers import Worker, prepare_environment
+from bench.measure import (
+    Progress,
+    find_benchmark,
+    has_cases,
+    list_benchmarks,
+    load_cases,
+    run_benchmark,
+)
+from bench.peers import Worker, as_program, prepare_environment
 from bench.report import Machine, Report, Row, Spread, describe_machine, render
 
 __all__ = [
@@ -17,7 +24,10 @@ __all__ = [
     "Spread",
     "VenvPeer",
     "Worker",
+    "as_program",
     "describe_machine",
+    "find_benchmark",
+    "has_cases",
     "list_benchmarks",
     "load_cases",
     "prepare_environment",

@@ -24,33 +24,55 @@ Environments = dict[str, Path | NotMeasured]
 
 
 def list_benchmarks(directory: Path) -> dict[str, str]:
-    """Return the first sentence of every benchmark: of every file that defines ``cases``."""
+    """Return the first sentence of every benchmark, by its room and name."""
     found = {}
-    for file in sorted(directory.glob("[!_]*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.FunctionDef) and node.name == "cases" for node in tree.body):
-            found[file.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    for file in sorted(directory.glob("*/[!_]*.py")):
+        if file.parent.name not in ("bench", "peers"):
+            said = ast.get_docstring(_parse(file)) or ""
+            found[f"{file.parent.name}/{file.stem}"] = said.partition("\n")[0]
     return found
+
+
+def has_cases(file: Path) -> bool:
+    """Tell whether a file defines ``cases``, for the harness to measure."""
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == "cases" for node in _parse(file).body
+    )
+
+
+def find_benchmark(name: str, directory: Path) -> Path:
+    """Return the file of a benchmark, or of what only others start.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    file = directory / f"{name}.py"
+    if file.is_file():
+        return file
+    known = list_benchmarks(directory)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    available = ", ".join(known) or "none"
+    raise ConfigError(f"no benchmark {name!r} in {directory}; available: {available}{hint}")
+
+
+def _parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def load_cases(name: str, directory: Path, quick: bool) -> list[Case]:
     """Import ``directory/name.py`` and call its ``cases(quick)``.
 
     Raises:
-        ConfigError: no such benchmark.
+        ConfigError: no such benchmark, or one that defines no ``cases``.
     """
-    known = list_benchmarks(directory)
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        available = ", ".join(known) or "none"
-        raise ConfigError(
-            f"no file {name}.py in {directory} defines cases(quick); available: {available}{hint}"
-        )
-    module_name = f"tacit_benchmark_{name}"
-    spec = importlib.util.spec_from_file_location(module_name, directory / f"{name}.py")
+    file = find_benchmark(name, directory)
+    if not has_cases(file):
+        raise ConfigError(f"{file} defines no cases(quick): it is a program of its own")
+    module_name = f"tacit_benchmark_{name.replace('/', '_')}"
+    spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{directory / name}.py cannot be imported")
+        raise ConfigError(f"{file} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses look up their own module
     spec.loader.exec_module(module)

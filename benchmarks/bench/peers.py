@@ -48,6 +48,12 @@ def prepare_environment(peer: VenvPeer, root: Path) -> Path:
     return python
 
 
+def as_program(name: str, *arguments: str) -> list[str]:
+    """Return the command that runs a file of a benchmark as a program of its own."""
+    run = Path(__file__).parents[1] / "run.py"
+    return [sys.executable, str(run), name, "--program", *arguments]
+
+
 class Worker:
     """A peer's script, started when first asked and asked once per measurement."""
 

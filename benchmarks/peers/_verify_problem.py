@@ -1,4 +1,4 @@
-"""What the peers of ``benchmarks/verify.py`` share: the problem file, pruning, and answering.
+"""What the peers of ``verify/robustness.py`` share: the problem file, pruning, and answering.
 
 The file is an npz: trees as flat arrays (a node goes left when x < split; feature -1 is a leaf),
 boxes as the least and the largest value of each feature, the class and the scores at the center of

@@ -20,9 +20,9 @@ from time import monotonic, process_time
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
-from _mpc_crew import Answer, Crew
-from _mpc_encoder import EPS, HEAD, MATRICES, layers_of
-from _mpc_rows import LAYER_NORM_EPS, Row, largest_error, make_operands
+from mpc._crew import Answer, Crew
+from mpc._encoder import EPS, HEAD, MATRICES, layers_of
+from mpc._rows import LAYER_NORM_EPS, Row, largest_error, make_operands
 
 PARTIES = 2
 Secret = Any  # CrypTen is not typed

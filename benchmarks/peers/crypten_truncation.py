@@ -1,7 +1,7 @@
 """How often CrypTen's products are grossly wrong, and where the error of its GELU comes from.
 
-``crypten_truncation.py [MILLIONS]``, in CrypTen's environment (`python benchmarks/run.py mpc
---peers` makes it in ``benchmarks/.peers/crypten``). Two parties drop the 16 fraction
+``crypten_truncation.py [MILLIONS]``, in CrypTen's environment (`python benchmarks/run.py
+mpc/operations --peers` makes it in ``benchmarks/.peers/crypten``). Two parties drop the 16 fraction
 bits that a product gains by shifting their halves, without talking: the one
 round of a product. Halves that wrapped around the
 ring then differ by 2^64 / 2^16 words, which is 2^32. With uniform halves of z = x·y·2^32 this
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1]))
-from _mpc_rows import Row, find_answer, make_operands
 from crypten_peer import OPERATIONS, import_crypten, start_parties
+from mpc._rows import Row, find_answer, make_operands
 
 PRODUCTS = (2.0**8, 2.0**12, 2.0**16)
 BATCH = 1_000_000

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
-from _mpc_encoder import EPS, HEAD, MATRICES, layers_of
+from mpc._encoder import EPS, HEAD, MATRICES, layers_of
 
 Secret = Any  # an array of jax while a function is traced
 EXP_ITERATIONS = 5

@@ -19,8 +19,8 @@ from time import monotonic, process_time
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
-from _mpc_crew import Answer, Crew
-from _mpc_rows import LAYER_NORM_EPS, Row, largest_error, make_operands
+from mpc._crew import Answer, Crew
+from mpc._rows import LAYER_NORM_EPS, Row, largest_error, make_operands
 from spu_encoder import EXP_ITERATIONS, encoder
 
 PARTIES = {"semi2k": 2, "cheetah": 2, "aby3": 3}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench import has_cases, list_benchmarks
 
 from support.llm import write_model
 
@@ -22,56 +23,51 @@ SECONDS = 900  # of one program, on a machine that does other things, too
 # to write, {folder} an empty folder, {data} the public sets, {chinese} those of private text,
 # {model} a small language model, {texts} a dialogue, {pictures} a few and {trees} an ensemble.
 OWN = {
-    "audit_canaries": "--quick --data {data} --device cpu --out {out}",
-    "audit_claims": "--quick --runs 1 --canaries 20 --skip-one-run --out {out}",
-    "audit_language": "--quick --data {data} --device cpu --out {out}",
-    "audit_membership": "--quick --out {out}",
-    "audit_reconstruction": "--quick --data {data} --device cpu --out {out}",
-    "encoders": "--layers 1 --repeats 1 --no-peers --out {out}",
-    "federated_privacy": "--quick --data digits --out {out}",
-    "llm": "{data}/lm_stories260k --quick --tokens 3 --out {out}",
-    "llm_gpu": "--quick --steps 3 --device cpu --out {out}",
-    "llm_memory": "sealed permuted --layers 1 --folder {folder}",
-    "llm_sealed": "--quick --shapes stories --tokens 2 --out {out}",
-    "llm_sealed_apart": "stories --tokens 2",
-    "llm_sealed_gpu": "--shape tiny --layers 1 2 --tokens 5 --device cpu --threads 1 --out {out}",
-    "llm_sealed_perplexity": "{model} {texts} --rows 1 --tokens 3",
-    "llm_sealed_tokens": "{model} --seconds 5 --limit 2",
-    "private_text": "books --quick --data {chinese} --work {folder} --out {out} --device cpu",
-    "private_text_extract": "--draws 2 --epochs 1",
-    "private_text_peers": "epsilon",
-    "split_compression": "--quick --data {data} --device cpu --tasks mnist --rows 300 --out {out}",
-    "split_gradients": "--quick --data {data} --device cpu --tasks mnist --rows 300 --out {out}",
-    "split_pictures": "--quick --rows 40 --batch 8 --ratios k=3 --data {pictures} --device cpu "
+    "audit/canaries": "--quick --data {data} --device cpu --out {out}",
+    "audit/claims": "--quick --runs 1 --canaries 20 --skip-one-run --out {out}",
+    "audit/language": "--quick --data {data} --device cpu --out {out}",
+    "audit/membership": "--quick --out {out}",
+    "audit/reconstruction": "--quick --data {data} --device cpu --out {out}",
+    "inference/encoders": "--layers 1 --repeats 1 --no-peers --out {out}",
+    "federated/privacy": "--quick --data digits --out {out}",
+    "llm/chat": "{data}/lm_stories260k --quick --tokens 3 --out {out}",
+    "llm/gpu": "--quick --steps 3 --device cpu --out {out}",
+    "llm/memory": "sealed permuted --layers 1 --folder {folder}",
+    "llm/sealed": "--quick --shapes stories --tokens 2 --out {out}",
+    "llm/sealed_apart": "stories --tokens 2",
+    "llm/sealed_gpu": "--shape tiny --layers 1 2 --tokens 5 --device cpu --threads 1 --out {out}",
+    "llm/sealed_perplexity": "{model} {texts} --rows 1 --tokens 3",
+    "llm/sealed_tokens": "{model} --seconds 5 --limit 2",
+    "text/private": "books --quick --data {chinese} --work {folder} --out {out} --device cpu",
+    "text/extract": "--draws 2 --epochs 1",
+    "text/beside_peers": "epsilon",
+    "split/compressors": "--quick --data {data} --device cpu --tasks mnist --rows 300 --out {out}",
+    "split/gradients": "--quick --data {data} --device cpu --tasks mnist --rows 300 --out {out}",
+    "split/pictures": "--quick --rows 40 --batch 8 --ratios k=3 --data {pictures} --device cpu "
     "--out {out}",
-    "split_protection": "--quick --data {data} --device cpu --tasks mnist --rows 300 --out {out}",
-    "split_speed": "--quick --out {out}",
-    "training": "steps --quick --repeats 1 --models DNN1 --protocols sealed --out {out}",
-    "verify_attack": "--quick --out {out}",
-    "verify_features": "--quick --out {out}",
-    "verify_public": "--quick --rows 2 --data {data}/tree_models --out {out}",
-    "verify_scaling": "--quick --rows 5 --out {out}",
-    "verify_stages": "--models {trees} --rows 2 --only presolve --out {out}",
-    "verify_sweep": "--quick --rows 5 --out {out}",
-    "verify_table": "--quick --rows 2 --out {out}",
-    "verify_vote": "--quick --out {out}",
+    "split/protection": "--quick --data {data} --device cpu --tasks mnist --rows 300 --out {out}",
+    "split/speed": "--quick --out {out}",
+    "training/networks": "steps --quick --repeats 1 --models DNN1 --protocols sealed --out {out}",
+    "verify/attack": "--quick --out {out}",
+    "verify/features": "--quick --out {out}",
+    "verify/public": "--quick --rows 2 --data {data}/tree_models --out {out}",
+    "verify/scaling": "--quick --rows 5 --out {out}",
+    "verify/stages": "--models {trees} --rows 2 --only presolve --out {out}",
+    "verify/sweep": "--quick --rows 5 --out {out}",
+    "verify/table": "--quick --rows 2 --out {out}",
+    "verify/vote": "--quick --out {out}",
 }
-CASES = sorted(
-    path.stem
-    for path in FOLDER.glob("[a-z]*.py")
-    if "\ndef cases(" in path.read_text(encoding="utf-8")
-)
+CASES = sorted(name for name in list_benchmarks(FOLDER) if has_cases(FOLDER / f"{name}.py"))
 
 
 def test_every_program_has_a_smallest_form():
-    programs = {path.stem for path in FOLDER.glob("[a-z]*.py")} - {"run"}
-    assert programs == {*OWN, *CASES}
+    assert {*list_benchmarks(FOLDER)} == {*OWN, *CASES}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_cases_run_once(name, tmp_path):
     out = tmp_path / "rows.json"
-    run("run.py", name, "--quick", "--repeats", "1", "--out", str(out), folder=tmp_path)
+    run(name, "--quick", "--repeats", "1", "--out", str(out), folder=tmp_path)
     assert json.loads(out.read_text())
 
 
@@ -79,7 +75,7 @@ def test_cases_run_once(name, tmp_path):
 def test_a_program_runs_in_its_smallest_form(name, tmp_path):
     if ("{data}" in OWN[name] or "{chinese}" in OWN[name]) and not DATA.is_dir():
         pytest.skip("needs the public sets")
-    if name == "verify_vote" and not (FOLDER / ".peers" / "vote").is_dir():
+    if name == "verify/vote" and not (FOLDER / ".peers" / "vote").is_dir():
         pytest.skip("compares with VoTE, which has to be built first")
     places = {"out": tmp_path / "out.json", "folder": tmp_path, "data": DATA}
     if "{model}" in OWN[name]:
@@ -101,15 +97,15 @@ def test_a_program_runs_in_its_smallest_form(name, tmp_path):
         np.savez(tmp_path / "cifar10-full.npz", **rows)
     if "{trees}" in OWN[name]:
         places["trees"] = tmp_path / "trees"
-        run("verify_table.py", "--quick", "--save", str(places["trees"]), folder=tmp_path)
-    printed = run(f"{name}.py", *(OWN[name].format(**places)).split(), folder=tmp_path)
+        run("verify/table", "--quick", "--save", str(places["trees"]), folder=tmp_path)
+    printed = run(name, *(OWN[name].format(**places)).split(), folder=tmp_path)
     assert printed.strip()
     assert "{out}" not in OWN[name] or any(tmp_path.glob("out.*"))
 
 
 def run(program, *arguments, folder):
     done = subprocess.run(
-        [sys.executable, str(FOLDER / program), *arguments],
+        [sys.executable, str(FOLDER / "run.py"), program, *arguments],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,

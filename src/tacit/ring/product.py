@@ -28,7 +28,7 @@ _THIN = 64  # sides below this leave torch's fast int64 product when the other o
 _TINY = 512  # products of two matrices up to here take less time than calling one by one
 _FEW = 4  # rows up to here are multiplied one by one
 
-# Where one kernel overtakes another on an H200; `benchmarks/ring.py` measures them all.
+# Where one kernel overtakes another on an H200; `benchmarks/ring/products.py` measures them all.
 _STACKED_ROWS = 96
 _INT8_WORK = 2**29
 _SMALL_WORK = 2**21  # multiplications that take less time than launching the kernels of digits

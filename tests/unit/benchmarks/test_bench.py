@@ -212,23 +212,28 @@ def test_the_table_cuts_nothing_on_80_columns(tmp_path):
 
 
 def test_cases_are_loaded_by_path(tmp_path):
-    (tmp_path / "fast.py").write_text(
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "fast.py").write_text(
         "from bench import Case\n"
         "def cases(quick):\n"
         "    return [Case('n', 't', 's', lambda: 1.0)] * (1 if quick else 2)\n"
     )
-    assert len(load_cases("fast", tmp_path, quick=True)) == 1
-    assert len(load_cases("fast", tmp_path, quick=False)) == 2
+    assert len(load_cases("room/fast", tmp_path, quick=True)) == 1
+    assert len(load_cases("room/fast", tmp_path, quick=False)) == 2
 
 
 def test_an_unknown_benchmark_is_refused_with_the_known_ones_and_a_suggestion(tmp_path):
+    (tmp_path / "room").mkdir()
     for name in ("ring", "transport", "_private"):
-        (tmp_path / f"{name}.py").write_text("def cases(quick): return []\n")
-    (tmp_path / "script.py").touch()
-    with pytest.raises(ConfigError, match=r"ring, transport; did you mean 'transport'\?") as caught:
-        load_cases("tranport", tmp_path, quick=True)
+        (tmp_path / "room" / f"{name}.py").write_text("def cases(quick): return []\n")
+    (tmp_path / "room" / "script.py").touch()
+    with pytest.raises(
+        ConfigError, match=r"room/ring, .*; did you mean 'room/transport'\?"
+    ) as caught:
+        load_cases("room/tranport", tmp_path, quick=True)
     assert "_private" not in str(caught.value)
-    assert "script" not in str(caught.value)
+    with pytest.raises(ConfigError, match="a program of its own"):
+        load_cases("room/script", tmp_path, quick=True)
 
 
 @pytest.mark.slow
@@ -241,13 +246,14 @@ def test_the_command_lists_runs_and_refuses(tmp_path):
     code, listed, _ = says("--list")
     assert code == 0
     names = [line.split()[0] for line in listed.splitlines()]
-    assert {"ring", "transport", "verify"} <= set(names)
-    assert not {"run", "llm_gpu"} & set(names)
+    assert {"ring/products", "llm/gpu", "verify/robustness"} <= set(names)
+    assert not {"run", "bench/case", "llm/_shapes"} & set(names)
+    assert "usage: sweep.py" in says("verify/sweep", "--help")[1]
     code, _, error = says("nothing-of-that-name")
     assert (code, "available: " in error) == (2, True)
     assert says()[0] == 2
     rows = tmp_path / "rows.json"
-    assert says("ring", "--quick", "--repeats", "1", "--out", str(rows))[0] == 0
+    assert says("ring/products", "--quick", "--repeats", "1", "--out", str(rows))[0] == 0
     assert json.loads(rows.read_text())["rows"]
 
 
