@@ -19,7 +19,6 @@ from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from tacit.crypto import parse_fingerprint, parse_name
 from tacit.errors import ConfigError, IdentityError
-from tacit.mpc import PROTOCOLS, find_protocol
 from tacit.nn.code import OwnModel
 from tacit.spec import (
     LOCAL,
@@ -35,26 +34,9 @@ from tacit.spec import (
 from tacit.transport import Patience, Peer
 from tacit.transport import parse_address as parse_address
 
-
-def parse_protocol(name: str) -> None:
-    """Refuse a word that is no protocol on shares with a dealer."""
-    alone = name in ("he", "enclave")
-    try:
-        alone = alone or not find_protocol(name).has_dealer
-    except ConfigError as error:
-        first = name.split(" ")[0]
-        near = "" if first.rstrip(";") in PROTOCOLS else suggest(first, PROTOCOLS)
-        raise ConfigError(f"{error}{near}") from error
-    if alone:
-        raise ConfigError(
-            f"{name!r} is for jobs of kind 'infer' alone; take 'sealed', with a dealer"
-        )
-
-
 Name = Annotated[str, Check(parse_name)]
 Address = Annotated[str, Check(parse_address)]
 Fingerprint = Annotated[str, Check(parse_fingerprint)]
-ProtocolName = Annotated[str, Check(parse_protocol)]
 
 
 @dataclass(frozen=True, kw_only=True)

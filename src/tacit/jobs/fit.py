@@ -16,14 +16,13 @@ from tacit.data.rows import Rows
 from tacit.errors import RangeError
 from tacit.extras import check_extra
 from tacit.jobs import folder
-from tacit.jobs.fit_blocks import put_below
 from tacit.jobs.fit_cipher import take_part_by_cipher
 from tacit.jobs.fit_data import (
-    classes_of,
     divided,
     joined,
     load_rows,
     names_of_rows,
+    put_below,
     whole,
 )
 from tacit.jobs.fit_job import FitJob
@@ -207,7 +206,7 @@ def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -
 
 def _table(job: FitJob, parties: Connected, mine: Rows | None) -> Table:
     parts = {} if mine is None else {parties.me: mine}
-    classes = classes_of(job)
+    classes = job.classes
     options: dict[str, Any] = {
         "classes": None if not classes else range(classes),
         "is_classification": job.learner.target != "numbers",

@@ -18,7 +18,6 @@ from tacit.jobs.fit_job import FitJob
 from tacit.jobs.fit_matching import match_rows, matching_claims, matching_rounds
 from tacit.jobs.fit_resume import CipherState, HiddenState
 from tacit.jobs.kind import Part, Place
-from tacit.jobs.way_checks import BOOSTED
 from tacit.learners.cipher.boosting import Boosting, claims_of_boosting, declare_boosting
 from tacit.learners.cipher.regression import (
     LARGEST_FEATURE,
@@ -98,7 +97,7 @@ def _owned(
     x = mine.features
     y = None if mine.labels is None else mine.labels.astype(float)
     learned, kept = divided(job, len(x))
-    if job.learner.kind in BOOSTED:
+    if job.learner.is_boosted:
         task = boosting(job)
         labels = None if y is None else y[learned]
         model = boost(session, task, x[learned], labels, kept=state)
@@ -143,7 +142,7 @@ def cipher_forecast(
     if not rows:
         return None
     learned, asked = (len(part) for part in divided(job, rows))
-    if job.learner.kind in BOOSTED:
+    if job.learner.is_boosted:
         sent = declare_boosting(boosting(job), learned, columns, asked=asked, done=done)
     else:
         steps = regression(job, learned)
@@ -202,7 +201,7 @@ def way_claims(job: FitJob) -> tuple[Claim, ...]:
     """Say what the published protocol promises."""
     labelled = job.data.labels or ""
     others = tuple(one for one in job.owners if one != labelled)
-    if job.learner.kind in BOOSTED:
+    if job.learner.is_boosted:
         return claims_of_boosting(labelled, others, job.protocol.cipher)
     coordinator = job.protocol.helper if job.data.matching == "hidden" else None
     return claims_of_regression(labelled, others[0], coordinator, job.protocol.cipher)

@@ -11,7 +11,6 @@ from tacit.crypto.tags import make_filters, match_filters
 from tacit.data.rows import Floats, Rows
 from tacit.data.source import NOTHING, Given
 from tacit.errors import DataError
-from tacit.jobs.fit_blocks import put_below
 from tacit.jobs.fit_job import FitJob
 from tacit.learners import Parties, Planned, Table, divide
 from tacit.learners.tables import Split, facts_of, holding_of
@@ -78,7 +77,7 @@ def _joined(job: FitJob, planned: Planned, split: Split, parts: Mapping[str, Row
             facts_of(
                 values.get(owner),
                 labels.get(owner),
-                classes_of(job),
+                job.classes,
                 one.columns if split == "rows" else (),
             ),
         )
@@ -144,6 +143,22 @@ def whole(data: Table) -> tuple[Floats, Floats | None]:
     return x.numpy(), torch.cat(labels).numpy() if labels else None
 
 
-def classes_of(job: FitJob) -> int | None:
-    """Return how many classes there are, 0 if labels are numbers, None to find out."""
-    return 0 if job.learner.target == "numbers" else job.data.classes
+def put_below(job: FitJob, parties: Parties, tables: Sequence[Table]) -> Table:
+    """Put the tables of all blocks below each other, columns in the order that the job says.
+
+    Raises:
+        DataError: an owner brings more or fewer columns than the job says.
+    """
+    ordered = []
+    for (name, block), table in zip(job.blocks, tables, strict=True):
+        held = {one.owner: one for one in table.holdings}
+        for owner in block.owners:
+            start, end = block.columns.get(owner, (0, 0))
+            found = held[owner].columns if owner in held else 0
+            if found != end - start:
+                raise DataError(
+                    f"{owner!r} has {end - start} columns by data.blocks.{name}.columns and brings "
+                    f"{found}; mend the job file, or choose with data.owners.{owner}.columns"
+                )
+        ordered.append(replace(table, holdings=tuple(held[one] for one in block.owners)))
+    return parties.stack(ordered)

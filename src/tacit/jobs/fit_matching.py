@@ -17,7 +17,6 @@ from tacit.matching import (
 )
 from tacit.matching.align import IDS
 from tacit.matching.helped import (
-    Helped,
     align_by_helper,
     claims_of_helped,
     declare_helped,
@@ -43,7 +42,7 @@ def match_rows(
     counts: dict[str, int] = {}
     for owners in job.matched:
         counts |= announce_ids(session, owners, ids if session.me in owners else ())
-    asked = _helped(job)
+    asked = job.helped
     if asked is None:
         for owners in job.matched:
             if mine is not None and session.me in owners:
@@ -71,7 +70,7 @@ def matching_rounds(job: FitJob, counts: Mapping[str, int]) -> tuple[Round, ...]
     """Say what matching sends."""
     if not counts:
         return ()
-    asked = _helped(job)
+    asked = job.helped
     if asked is not None:
         return declare_helped(counts, *asked)
     groups = [declare_matching(_within(counts, owners)) for owners in job.matched]
@@ -81,7 +80,7 @@ def matching_rounds(job: FitJob, counts: Mapping[str, int]) -> tuple[Round, ...]
 
 def matching_claims(job: FitJob, counts: Mapping[str, int]) -> tuple[Claim, ...]:
     """Say what matching promises."""
-    asked = _helped(job) if counts else None
+    asked = job.helped if counts else None
     if asked is not None:
         return claims_of_helped(*asked)
     groups = [claims_of_matching(_within(counts, owners)) for owners in job.matched if counts]
@@ -92,7 +91,7 @@ def matching_leaks(job: FitJob, counts: Mapping[str, int], data: Table) -> tuple
     """Say what matching shows."""
     if not counts:
         return ()
-    asked = _helped(job)
+    asked = job.helped
     if asked is not None:
         told = IDS.leaks_of_all(counts, tuple(job.parties))
         return (*told, *leaks_of_helped(counts, data.shape[0], *asked))
@@ -103,10 +102,3 @@ def matching_leaks(job: FitJob, counts: Mapping[str, int], data: Table) -> tuple
 
 def _within(counts: Mapping[str, int], owners: Sequence[str]) -> dict[str, int]:
     return {owner: counts[owner] for owner in owners}
-
-
-def _helped(job: FitJob) -> tuple[str, Helped] | None:
-    """Return who helps to match, and how."""
-    if job.data.matching == "exact" or job.helper is None:
-        return None
-    return job.helper, job.data.matching

@@ -5,7 +5,6 @@ from typing import Literal
 
 from tacit.errors import ConfigError, InputError
 from tacit.jobs.fit import plan
-from tacit.jobs.fit_blocks import put_below
 from tacit.jobs.fit_cipher import (
     COLUMNS,
     boosting,
@@ -14,12 +13,11 @@ from tacit.jobs.fit_cipher import (
     regression,
     way_claims,
 )
-from tacit.jobs.fit_data import joined, load_rows, stand_ins
+from tacit.jobs.fit_data import joined, load_rows, put_below, stand_ins
 from tacit.jobs.fit_job import FitJob
 from tacit.jobs.fit_matching import matching_claims, matching_leaks, matching_rounds
 from tacit.jobs.fit_summary import claims_beyond
 from tacit.jobs.kind import Asked, Outlook, unread
-from tacit.jobs.way_checks import BOOSTED
 from tacit.learners import Planned, Table
 from tacit.learners.cipher.boosting import leaks_of_boosting
 from tacit.learners.cipher.regression import leaks_of_regression
@@ -71,7 +69,7 @@ def _by_cipher(job: FitJob, asked: Asked) -> Outlook:
     parties = tuple(job.parties)
     rows, columns = data.shape[0], {one.owner: one.columns for one in data.holdings}
     learned, asked_rows = (len(part) for part in divided(job, rows))
-    if job.learner.kind in BOOSTED:
+    if job.learner.is_boosted:
         shown = leaks_of_boosting(boosting(job), learned, columns, asked=asked_rows)
     else:
         steps = regression(job, learned)

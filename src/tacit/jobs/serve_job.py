@@ -15,12 +15,12 @@ from tacit.jobs.config import (
     Fingerprint,
     Job,
     PartyEntry,
-    ProtocolName,
     check_parties,
     check_references,
     parse_address,
 )
 from tacit.mpc import Roles, find_protocol
+from tacit.mpc.registry import ProtocolName
 from tacit.nn import make_model
 from tacit.nn.code import build_network, check_network
 from tacit.ring import FixedPoint

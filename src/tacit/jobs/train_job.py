@@ -10,9 +10,10 @@ from torch import nn
 
 from tacit.data.spec import OwnerTable
 from tacit.errors import ConfigError
-from tacit.jobs.config import Job, ProtocolName, check_parties, check_references
+from tacit.jobs.config import Job, check_parties, check_references
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.mixing import spell
+from tacit.mpc.registry import ProtocolName
 from tacit.nn import Model, add_adapters, make_model, make_token_model
 from tacit.nn.code import build_network, check_network
 from tacit.nn.weights import load_weights

@@ -4,11 +4,13 @@ Nothing imports a protocol: it is a plug-in (`tacit.plugins`), loaded when it is
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 from tacit.errors import ConfigError
 from tacit.mpc.mixing import NO_DEALER, mix, read_mixture
 from tacit.mpc.protocol import MpcProtocol
 from tacit.plugins import PLUGINS, load
+from tacit.spec import Check, suggest
 
 _WITHOUT_DEALER = "mpc.two_party"
 _WITH_DEALER = tuple(
@@ -68,3 +70,21 @@ def _find(name: str) -> MpcProtocol:
     if found.options is None:
         raise ConfigError(f"{base} takes no options, got {' '.join(options)!r}")
     return found.options(options)
+
+
+def parse_protocol(name: str) -> None:
+    """Refuse a word that is no protocol on shares with a dealer."""
+    alone = name in ("he", "enclave")
+    try:
+        alone = alone or not find_protocol(name).has_dealer
+    except ConfigError as error:
+        first = name.split(" ")[0]
+        near = "" if first.rstrip(";") in PROTOCOLS else suggest(first, PROTOCOLS)
+        raise ConfigError(f"{error}{near}") from error
+    if alone:
+        raise ConfigError(
+            f"{name!r} is for jobs of kind 'infer' alone; take 'sealed', with a dealer"
+        )
+
+
+ProtocolName = Annotated[str, Check(parse_protocol)]

@@ -10,9 +10,10 @@ import torch
 from support.crypto import short_key
 from support.mpc import Wiretap
 from tacit.errors import DisagreementError, InputError
-from tacit.jobs import fit, fit_cipher, fit_job, fit_matching, fit_resume
+from tacit.jobs import fit, fit_cipher, fit_matching, fit_resume
 from tacit.jobs.folder import discard
 from tacit.jobs.kind import Place
+from tacit.learners import spec
 from tacit.learners.cipher import regression
 from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
 from tacit.training import StateFolder
@@ -140,7 +141,7 @@ def other_job(kind, parameters, reveal, folder):
 
 
 def test_no_learner_is_left_out():
-    assert LEARNERS.keys() | OTHERS.keys() == fit_job.LEARNERS.keys()
+    assert LEARNERS.keys() | OTHERS.keys() == spec.LEARNERS.keys()
 
 
 @pytest.mark.slow

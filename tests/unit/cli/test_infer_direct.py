@@ -16,11 +16,12 @@ from tacit.crypto import make_identity
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DisagreementError, TacitError
 from tacit.jobs import infer
-from tacit.jobs.config import job_digest, parse_protocol
+from tacit.jobs.config import job_digest
 from tacit.jobs.forecast import forecast_inference
 from tacit.jobs.infer_job import parse_kind
 from tacit.jobs.kind import Asked, Place
 from tacit.jobs.kinds import find_kind, load_job
+from tacit.mpc.registry import parse_protocol
 from tacit.nn import allow, parse_layers
 from tacit.party import (
     Meeting,
