@@ -31,7 +31,7 @@ def train_privately(
     speed = {name: torch.zeros_like(p) for name, p in weights.items()}
     noise = settings.event.event
     for _ in range(settings.steps):
-        coins = prg.below(2**53, units) < round(settings.rate * 2**53)
+        coins = prg.below(2**53, units) < round(settings.sample_rate * 2**53)
         noisy, noise = add_gaussian(
             clipped.sum(coins),
             sigma=settings.multiplier * settings.clip,
@@ -40,12 +40,13 @@ def train_privately(
             prg=prg,
         )
         pieces = torch.split(
-            (noisy / (settings.rate * units)).to(x.device), [p.numel() for p in weights.values()]
+            (noisy / (settings.sample_rate * units)).to(x.device),
+            [p.numel() for p in weights.values()],
         )
         for (name, value), piece in zip(weights.items(), pieces, strict=True):
             speed[name].mul_(settings.momentum).add_(piece.view_as(value))
-            value.sub_(speed[name], alpha=settings.learning_rate)  # the model's own memory
-    sampled = Poisson(event=noise, rate=settings.rate, is_hidden=True)
+            value.sub_(speed[name], alpha=settings.rate)  # the model's own memory
+    sampled = Poisson(event=noise, rate=settings.sample_rate, is_hidden=True)
     return Repeated(event=sampled, count=settings.steps)
 
 
@@ -59,8 +60,8 @@ class _Clipped:
         self._x, self._labels, self._clip = x, labels, settings.clip * (1 - 2.0**-20)
         self._whose = whose
         self._slopes = vmap(grad(_loss_of(model)), in_dims=(None, 0, 0))
-        spread = float(settings.rate * (whose.bincount().double() ** 2).sum()) ** 0.5
-        room = min(len(x), int(settings.rate * len(x) + 8 * spread) + 8)
+        spread = float(settings.sample_rate * (whose.bincount().double() ** 2).sum()) ** 0.5
+        room = min(len(x), int(settings.sample_rate * len(x) + 8 * spread) + 8)
         self._rows = torch.zeros(room, dtype=torch.long, device=x.device)
         self._slots = torch.zeros(room, dtype=torch.long, device=x.device)
         # One slot more than there are rows: what pads the batch goes there and counts nothing.

@@ -68,10 +68,10 @@ def teach(
     def settings(multiplier: float) -> DpSgd:
         return DpSgd(
             steps=course.dp_steps,
-            rate=0.1,
+            sample_rate=0.1,
             clip=1.0,
             multiplier=multiplier,
-            learning_rate=course.dp_rate,
+            rate=course.dp_rate,
             momentum=0.9,
         )
 

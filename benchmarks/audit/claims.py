@@ -24,9 +24,9 @@ from tacit.ring import Prg
 
 Train = Callable[..., Repeated]
 DELTA = 1e-5
-WHOLE = DpSgd(steps=2, rate=1.0, clip=0.5, multiplier=1.0)
-SAMPLED = DpSgd(steps=3, rate=0.1, clip=1.0, multiplier=1.0)
-LONG = DpSgd(steps=60, rate=0.02, clip=1.0, multiplier=2.0)
+WHOLE = DpSgd(steps=2, sample_rate=1.0, clip=0.5, multiplier=1.0)
+SAMPLED = DpSgd(steps=3, sample_rate=0.1, clip=1.0, multiplier=1.0)
+LONG = DpSgd(steps=60, sample_rate=0.02, clip=1.0, multiplier=2.0)
 
 
 def half_noise(
@@ -47,7 +47,7 @@ def no_clipping(
 
 def everyone(model: nn.Module, x: Tensor, labels: Tensor, settings: DpSgd, *, prg: Prg) -> Repeated:
     """Take all records at every step, and account for a sample."""
-    whole = replace(settings, rate=1.0, learning_rate=settings.learning_rate / settings.rate)
+    whole = replace(settings, sample_rate=1.0, rate=settings.rate / settings.sample_rate)
     return train_dp_sgd(model, x, labels, whole, prg=prg)
 
 

@@ -178,8 +178,7 @@ def steps(options: argparse.Namespace) -> list[Row]:
     """Attack clients that take several local steps before they answer."""
     counts = (1, 2) if options.quick else (1, 2, 5, 10)
     return [
-        _clients(options, "steps", 4, Work(steps=k, learning_rate=0.01, batch=2), None, k)
-        for k in counts
+        _clients(options, "steps", 4, Work(steps=k, rate=0.01, batch=2), None, k) for k in counts
     ]
 
 

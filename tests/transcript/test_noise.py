@@ -200,7 +200,7 @@ def release_covers_its_distance():
 
 
 def steps_have_their_noise(kind):
-    settings = DpSgd(steps=1, rate=1.0, clip=0.5, multiplier=2.0, noise=kind)
+    settings = DpSgd(steps=1, sample_rate=1.0, clip=0.5, multiplier=2.0, noise=kind)
     found = audit_rounds(train_dp_sgd, settings, prg=prg(), rounds=2 * DRAWS)
     assert not found.is_contradicted, found.note
 

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
+from tacit.spec import LOCAL, Count, Positive
 
 _BLOCK = 1024
 _FLOOR = 1e-12
@@ -105,13 +106,11 @@ def as_classifier(model: object, *, classes: int) -> Classifier:
     )
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class TorchTrainer:
-    """Trains a fresh module by stochastic gradient descent on cross entropy.
+class Descent:
+    """[train]: how target and shadow models are trained, unless [privacy] says otherwise.
 
     Attributes:
-        build: makes the module; a function with a name if shadows are to train in processes.
         epochs: times that every row is seen.
         batch: rows in a step.
         rate: the learning rate, falling to 0 along a cosine.
@@ -120,17 +119,28 @@ class TorchTrainer:
         device: where it trains.
     """
 
-    build: Callable[[], nn.Module]
-    epochs: int = 50
-    batch: int = 64
-    rate: float = 0.05
+    epochs: Count = 50
+    batch: Count = 64
+    rate: Positive = 0.05
     momentum: float = 0.9
     weight_decay: float = 0.0
-    device: str = "cpu"
+    device: str = field(default="cpu", metadata=LOCAL)
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or not self.rate > 0:
             raise ConfigError(f"epochs, batch and rate must be positive, got {self}")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TorchTrainer(Descent):
+    """Trains a fresh module by stochastic gradient descent on cross entropy.
+
+    Attributes:
+        build: makes the module; a function with a name if shadows are to train in processes.
+    """
+
+    build: Callable[[], nn.Module]
 
     @property
     def recipe(self) -> str:

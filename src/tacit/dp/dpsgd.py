@@ -38,29 +38,33 @@ class DpSgd:
 
     Args:
         steps: noisy gradient steps.
-        rate: the probability with which a record, or a client with all its records, joins a batch.
+        sample_rate: the probability with which a record, or a client with all its records, joins a
+            batch.
         clip: largest L2 norm of the gradient of a record, or of a client.
         multiplier: noise per clip.
-        learning_rate: of plain gradient descent.
+        rate: of plain gradient descent, the size of a step.
         momentum: of the steps; what is public stays public.
         noise: "continuous" is drawn in floating point; "discrete" is exact, takes longer to draw,
             and its ε comes from Rényi divergences alone.
     """
 
     steps: int
-    rate: float
+    sample_rate: float
     clip: float
     multiplier: float
-    learning_rate: float = 0.1
+    rate: float = 0.1
     momentum: float = 0.0
     noise: GaussianKind = "continuous"
 
     def __post_init__(self) -> None:
         if self.noise not in GAUSSIANS:
             raise ConfigError(f"noise is one of {', '.join(GAUSSIANS)}, got {self.noise!r}")
-        if self.steps < 1 or not self.learning_rate > 0 or not 0 <= self.momentum < 1:
-            raise ConfigError(f"steps, learning_rate and momentum must make sense, got {self}")
-        _ = self.event  # checks rate, clip and multiplier
+        if self.steps < 1 or not self.rate > 0 or not 0 <= self.momentum < 1:
+            raise ConfigError(
+                "steps, rate and momentum must make sense, got "
+                f"{self.steps}, {self.rate} and {self.momentum}"
+            )
+        _ = self.event  # checks sample_rate, clip and multiplier
 
     @property
     def event(self) -> Repeated:
@@ -78,7 +82,7 @@ class DpSgd:
         else:
             noise = Gaussian(sigma=sigma, l2_sensitivity=self.clip, relation=relation)
         return Repeated(
-            event=Poisson(event=noise, rate=self.rate, is_hidden=True), count=self.steps
+            event=Poisson(event=noise, rate=self.sample_rate, is_hidden=True), count=self.steps
         )
 
 
@@ -125,7 +129,7 @@ def train_dp_sgd(
     others = scrambled({name: p for name, p in model.named_parameters() if p.requires_grad})
     wrapped = _per_record(model)
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.SGD(parameters, settings.learning_rate, momentum=settings.momentum)
+    optimiser = torch.optim.SGD(parameters, settings.rate, momentum=settings.momentum)
     add_noise = GAUSSIANS[settings.noise]
     noise: Gaussian | DiscreteGaussian
     try:
@@ -134,7 +138,7 @@ def train_dp_sgd(
         for step in range(settings.steps):
             if step & (step - 1) == 0:
                 refuse_mixing(model, (tried,), {}, records=_TRIED)
-            rows, names = _drawn(_poisson_batch(units, settings.rate, prg), whose)
+            rows, names = _drawn(_poisson_batch(units, settings.sample_rate, prg), whose)
             total = _clipped_sum(wrapped, parameters, x[rows], labels[rows], settings.clip, names)
             noisy, noise = add_noise(
                 total,
@@ -143,12 +147,12 @@ def train_dp_sgd(
                 relation=relation,
                 prg=prg,
             )
-            _load_gradient(parameters, noisy / (settings.rate * units))
+            _load_gradient(parameters, noisy / (settings.sample_rate * units))
             optimiser.step()
             _refuse_divergence(parameters)
     finally:
         wrapped.to_standard_module()  # takes the hooks and the stored gradients off the model
-    sampled = Poisson(event=noise, rate=settings.rate, is_hidden=True)
+    sampled = Poisson(event=noise, rate=settings.sample_rate, is_hidden=True)
     return Repeated(event=sampled, count=settings.steps)
 
 
@@ -289,7 +293,7 @@ def _chunks(x: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def _refuse_divergence(parameters: list[nn.Parameter]) -> None:
     """Stop when the weights are lost: they are released under noise, so this tells nothing new."""
     if not all(bool(p.isfinite().all()) for p in parameters):
-        raise DataError("the weights are NaN or infinite: training diverged; lower learning_rate")
+        raise DataError("the weights are NaN or infinite: training diverged; lower rate")
 
 
 def _load_gradient(parameters: list[nn.Parameter], gradient: Tensor) -> None:

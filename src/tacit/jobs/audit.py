@@ -1,30 +1,49 @@
-"""``tacit audit``: attack what a job trains, and put its claims to the test."""
+"""Jobs of kind "audit" and "audit-llm", and ``tacit audit``, which attacks what others train."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from tacit.audit import Fleet, Trainer, Verdict, build_result
-from tacit.audit.privacy.claims import (
-    claim_of_spec,
-    claim_of_training,
-    try_federated,
-    try_training,
-)
-from tacit.audit.targets import Target, Tested, audit_target, no_claim
-from tacit.errors import ConfigError, DataError
+from tacit.audit import Fleet, Verdict, build_result
+from tacit.audit.membership import Effort
+from tacit.audit.spec import AuditLlmSpec, AuditSpec
+from tacit.audit.targets import audit_target, no_claim
+from tacit.errors import DataError
 from tacit.extras import check_extra
-from tacit.jobs.audit_job import AuditJob, AuditPrivacy, AuditTable
-from tacit.jobs.audit_llm_job import AuditLlmJob
-from tacit.jobs.audit_target import make_target, trainer_of
-from tacit.jobs.config import Job
-from tacit.jobs.federated_job import FederatedJob
-from tacit.jobs.kind import Part, Screen
+from tacit.jobs.audit_target import make_target
+from tacit.jobs.config import Job, LoneJob
+from tacit.jobs.kind import ALL_HERE, Asked, Kind, Outlook, Part, Screen
 from tacit.nn.code import split_code
 from tacit.party import Progress, Usage
 from tacit.result import Result, Sheet
+from tacit.spec import refuse_together
 
+_ALONE = "an audit has no parties: it runs here, alone"
+_QUICK = Effort(shadows=4, rounds=2000)
 _QUICK_ROWS = 300
+"""A first answer about what another kind of job trains; an audit quickens its own settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditJob(AuditSpec, LoneJob):
+    """A job of kind "audit"."""
+
+    alone = _ALONE
+    does = "attacks"
+
+    def __post_init__(self) -> None:
+        refuse_together(super().__post_init__, self.check_parties)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditLlmJob(AuditLlmSpec, LoneJob):
+    """A job of kind "audit-llm"."""
+
+    alone = _ALONE
+    does = "attacks"
+
+    def __post_init__(self) -> None:
+        self.check_parties()
 
 
 def check_inputs(job: AuditJob, parties: Sequence[str]) -> None:
@@ -49,25 +68,48 @@ def check_llm_inputs(job: AuditLlmJob, parties: Sequence[str]) -> None:
             raise DataError(f"{key}: no such file or folder: {path} (from {Path.cwd()})")
 
 
+def forecast(job: AuditJob, asked: Asked) -> Outlook:
+    """Say what is trained and attacked."""
+    asked.refuse("rows", "features")
+    table, data = job.audit, job.data
+    target = "a target is trained" if job.model.file is None else f"{job.model.file} is the target"
+    how = (
+        f"{job.train.epochs} epochs" if job.privacy is None else f"{job.privacy.steps} noisy steps"
+    )
+    rows = "all rows" if data.rows is None else f"{data.rows} rows"
+    threats = ", ".join(table.threats) or "all threats that the target allows"
+    lines = [
+        f"{rows} of {data.set or data.file}; {target}, models train for {how}",
+        f"Membership: {threats}; up to {table.shadows} shadow models",
+    ]
+    if job.privacy is not None:
+        lines.append(
+            f"The claimed ε at δ = {job.privacy.delta:g} is put to the test with {table.canaries} "
+            f"canaries and {table.rounds} single rounds, at a confidence of {table.confidence:.0%}"
+        )
+    if table.sweep:
+        values = ", ".join(f"{value:g}" for value in table.sweep)
+        lines.append(f"All of it again for {table.sweep_setting} = {values}")
+    return Outlook(about="audit", lines=(*lines, ALL_HERE))
+
+
+def forecast_llm(job: AuditLlmJob, asked: Asked) -> Outlook:
+    """Say what a language model is asked."""
+    asked.refuse("rows", "features")
+    texts = job.texts
+    lines = [
+        f"{job.model.path}: {texts.count} texts, {texts.prefix} tokens known, {texts.tokens} "
+        f"wanted, {job.audit.draws} draws each",
+    ]
+    if job.canaries is not None:
+        lines.append(f"{len(job.canaries.planted)} planted canaries are ranked")
+    return Outlook(about="audit-llm", lines=(*lines, ALL_HERE))
+
+
 def run(job: Job, screen: Screen, search: Sequence[Path]) -> Part:
     """Audit a job of kind "audit" or "audit-llm"; contradicted claims are in the result."""
     result, _ = audit_job(job, screen, search)
     return Part(result=result)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How much work an audit may be, and where it is done.
-
-    Attributes:
-        is_quick: fewer records, models and trials.
-        workers: processes that train shadow models; what the job says if not given.
-        ray: "local" or the address of a Ray cluster to train them on instead.
-    """
-
-    is_quick: bool = False
-    workers: int | None = None
-    ray: str | None = None
 
 
 def audit_job(
@@ -75,60 +117,55 @@ def audit_job(
     screen: Screen,
     search: Sequence[Path],
     *,
-    effort: Effort = Effort(),  # noqa: B008  it is frozen
+    is_quick: bool = False,
+    workers: int | None = None,
+    ray: str | None = None,
 ) -> tuple[Result, tuple[Verdict, ...]]:
-    """Attack the model of a job; return what was found, and what became of its claims."""
+    """Attack the model of a job; return what was found, and what became of its claims.
+
+    Args:
+        job: of a kind that trains something.
+        screen: where it is said what is done.
+        search: folders that may hold data sets.
+        is_quick: fewer records, models and trials.
+        workers: processes that train shadow models; what the job says if not given.
+        ray: "local" or the address of a Ray cluster to train them on instead.
+    """
     usage, progress = Usage(), Progress(screen.tell)
-    result, verdicts = (
-        (_audit_language(job, progress, effort), ())
-        if isinstance(job, AuditLlmJob)
-        else _audit_training(job, search, progress, effort)
-    )
+    verdicts: tuple[Verdict, ...] = ()
+    if isinstance(job, AuditLlmJob):
+        job = job.quickened() if is_quick else job
+        result = _audit_language(job, progress)
+    else:
+        if isinstance(job, AuditJob):
+            job = job.quickened() if is_quick else job
+            effort = job.audit
+        else:
+            effort = _QUICK if is_quick else Effort()
+        with progress.stage("training the target"):
+            target = make_target(job, search, rows=_QUICK_ROWS if is_quick else None)
+        found, verdicts = audit_target(
+            job.job.name,
+            target,
+            effort=effort,
+            fleet=Fleet(
+                cache=effort.cache or job.out.with_name(f"{job.out.name}-shadows"),
+                workers=workers or effort.workers,
+                ray=ray,
+            ),
+            is_quick=is_quick,
+            progress=progress,
+        )
+        result = replace(found, sheets=(*found.sheets, _settings_of(job, effort)))
     report = usage.report(name="auditor", role="attacks", progress=progress)
     return replace(result, parties=(report,)), verdicts
 
 
-def _audit_training(
-    job: Job, search: Sequence[Path], progress: Progress, effort: Effort
-) -> tuple[Result, tuple[Verdict, ...]]:
-    if isinstance(job, AuditJob) and effort.is_quick:
-        job = job.quickened()
-    with progress.stage("training the target"):
-        target = make_target(job, search, rows=_QUICK_ROWS if effort.is_quick else None)
-    table = AuditTable(shadows=4, rounds=2000) if effort.is_quick else AuditTable()
-    if isinstance(job, AuditJob):
-        table = job.audit
-    tested, notes = _put_to_the_test(job, table, target, progress)
-    fleet = Fleet(
-        cache=table.cache or job.out.with_name(f"{job.out.name}-shadows"),
-        workers=effort.workers or table.workers,
-        ray=effort.ray,
-    )
-    result = audit_target(
-        job.job.name,
-        replace(target, notes=(*target.notes, *notes)),
-        plan=table.plan(),
-        fleet=fleet,
-        tested=tested,
-        swept=_sweep(job, target),
-        is_quick=effort.is_quick,
-        progress=progress,
-    )
-    tables = {"data": getattr(job, "data", None), "model": getattr(job, "model", None)}
-    names = ("train", "training", "federated", "split", "privacy")
-    tables |= {name: getattr(job, name, None) for name in names}
-    if isinstance(job, AuditJob) and job.privacy is not None:
-        del tables["train"]  # DP-SGD trains by [privacy] alone
-    sheet = _settings_sheet({**tables, "audit": table})
-    return replace(result, sheets=(*result.sheets, sheet)), tested.verdicts
-
-
-def _audit_language(job: AuditLlmJob, progress: Progress, effort: Effort) -> Result:
+def _audit_language(job: AuditLlmJob, progress: Progress) -> Result:
     # Checkpoints and tokenizers are heavy to import, and most audits need none.
     from tacit.audit.language import audit_language
     from tacit.llm import open_checkpoint
 
-    job = job.quickened() if effort.is_quick else job
     second = job.model.second
     with progress.stage("load"):
         checkpoint = open_checkpoint(job.model.path)
@@ -137,10 +174,11 @@ def _audit_language(job: AuditLlmJob, progress: Progress, effort: Effort) -> Res
     findings, curves = audit_language(
         model,
         tokenizer,
-        read_texts(job.texts.file),
+        _read_lines(job.texts.file),
+        texts=job.texts,
         canaries=job.canaries,
         second=other,
-        plan=job.plan(),
+        effort=job.audit,
         progress=progress,
     )
     # Canaries are secrets and stay out.
@@ -149,72 +187,25 @@ def _audit_language(job: AuditLlmJob, progress: Progress, effort: Effort) -> Res
     return replace(result, claims=(no_claim("each training text"),))
 
 
-def read_texts(path: Path) -> list[str]:
-    """Return the lines of a file of texts."""
+def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"texts.file: {path}: wanted text in UTF-8: {error}") from error
 
 
-def _put_to_the_test(
-    job: Job, table: AuditTable, target: Target, progress: Progress
-) -> tuple[Tested, tuple[str, ...]]:
-    """Try what the job claims about ε, where it claims something that can be tried."""
-    if isinstance(job, FederatedJob):
-        with progress.stage("putting the claim to the test"):
-            return _try_rounds(job, table)
-    if isinstance(job, AuditJob) and job.privacy is not None:
-        with progress.stage("putting the claim to the test"):
-            return _try_training(job, job.privacy, target), ()
-    return Tested(), ()
-
-
-def _try_rounds(job: FederatedJob, table: AuditTable) -> tuple[Tested, tuple[str, ...]]:
-    spec = job.spec()
-    claim = claim_of_spec(spec)
-    try:
-        rounds = try_federated(spec, table.trials())
-    except ConfigError as error:
-        note = f"The noise of a round was not put to the test: {error}"
-        return Tested(claims=(claim,)), (note,)
-    return Tested(verdicts=rounds, claims=(claim, *(one.claim for one in rounds))), ()
-
-
-def _try_training(job: AuditJob, privacy: AuditPrivacy, target: Target) -> Tested:
-    settings = privacy.settings()
-    claim = claim_of_training(
-        settings,
-        delta=privacy.delta,
-        records=len(target.members[1]),
-        claimed_epsilon=privacy.claimed_epsilon,
-    )
-    findings, verdicts = try_training(
-        settings,
-        claim,
-        target.members,
-        job.audit.trials(),
-        trainer=target.trainer,
-        classes=target.classes,
-    )
-    claims = tuple(dict.fromkeys(one.claim for one in verdicts))
-    return Tested(findings=tuple(findings), verdicts=verdicts, claims=claims)
-
-
-def _sweep(job: Job, target: Target) -> tuple[str, dict[str, Trainer]]:
-    if not isinstance(job, AuditJob) or not job.audit.sweep:
-        return "", {}
-    setting, shape = job.audit.sweep_setting, tuple(target.members[0].shape[1:])
-    return setting, {
-        f"{setting} {value:g}": trainer_of(job.swept(value), shape, target.classes)
-        for value in job.audit.sweep
-    }
-
-
 def _check_files(named: dict[str, Path | None]) -> None:
     for key, path in named.items():
         if path is not None and not path.is_file():
             raise DataError(f"{key}: no such file: {path} (from {Path.cwd()})")
+
+
+def _settings_of(job: Job, effort: Effort) -> Sheet:
+    names = ["data", "model", "train", "training", "federated", "split", "privacy"]
+    if isinstance(job, AuditJob) and job.privacy is not None:
+        names.remove("train")  # DP-SGD trains by [privacy] alone
+    tables = {name: getattr(job, name, None) for name in names}
+    return _settings_sheet({**tables, "audit": effort})
 
 
 def _settings_sheet(tables: dict[str, object]) -> Sheet:
@@ -232,3 +223,7 @@ def _settings_sheet(tables: dict[str, object]) -> Sheet:
         rows=tuple(rows),
         caption="The same settings give the same numbers on the same kind of machine.",
     )
+
+
+KIND = Kind(record=AuditJob, check_inputs=check_inputs, forecast=forecast, run=run)
+KIND_LLM = Kind(record=AuditLlmJob, check_inputs=check_llm_inputs, forecast=forecast_llm, run=run)

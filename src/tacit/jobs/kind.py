@@ -18,6 +18,7 @@ from tacit.result import Claim, Forecast, Leak, PartyReport, Result
 T = TypeVar("T")
 
 NO_GUARANTEE = "no guarantee"
+ALL_HERE = "No forecast of traffic: nothing is sent, everything runs on this machine."
 
 Network = tuple[float, float]
 """Round-trip time in milliseconds and bandwidth in Mbit/s."""

@@ -15,37 +15,9 @@ from tacit.jobs.toml import read_toml
 from tacit.spec import read_record, suggest
 
 
-def _named(module: str) -> Callable[[], Kind[Job]]:
+def _named(module: str, name: str = "KIND") -> Callable[[], Kind[Job]]:
     """Return what loads the `KIND` of a module of this room."""
-    return lambda: of_any(import_module(f"tacit.jobs.{module}").KIND)
-
-
-def _audit() -> Kind[Job]:
-    from tacit.jobs import audit, forecast_alone
-    from tacit.jobs.audit_job import AuditJob
-
-    return of_any(
-        Kind(
-            record=AuditJob,
-            check_inputs=audit.check_inputs,
-            forecast=forecast_alone.forecast_audit,
-            run=audit.run,
-        )
-    )
-
-
-def _audit_llm() -> Kind[Job]:
-    from tacit.jobs import audit, forecast_alone
-    from tacit.jobs.audit_llm_job import AuditLlmJob
-
-    return of_any(
-        Kind(
-            record=AuditLlmJob,
-            check_inputs=audit.check_llm_inputs,
-            forecast=forecast_alone.forecast_audit_llm,
-            run=audit.run,
-        )
-    )
+    return lambda: of_any(getattr(import_module(f"tacit.jobs.{module}"), name))
 
 
 def _fit() -> Kind[Job]:
@@ -120,22 +92,9 @@ def _federated() -> Kind[Job]:
     )
 
 
-def _verify() -> Kind[Job]:
-    from tacit.jobs import forecast_alone, verify_job
-
-    return of_any(
-        Kind(
-            record=verify_job.VerifyJob,
-            check_inputs=verify_job.check_inputs,
-            forecast=forecast_alone.forecast_verify,
-            run=verify_job.run,
-        )
-    )
-
-
 KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
-    "audit": _audit,
-    "audit-llm": _audit_llm,
+    "audit": _named("audit"),
+    "audit-llm": _named("audit", "KIND_LLM"),
     "federated": _federated,
     "fit": _fit,
     "infer": _infer,
@@ -143,7 +102,7 @@ KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
     "serve": _serve,
     "text": _named("text"),
     "train": _train,
-    "verify": _verify,
+    "verify": _named("verify"),
 }
 
 

@@ -1,8 +1,8 @@
-"""``tacit verify``: how many rows keep their class, proved, within a distance."""
+"""The job of kind "verify", and ``tacit verify``: how many rows keep their class, proved."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,50 +10,82 @@ from pathlib import Path
 import numpy as np
 
 from tacit.data import Rows, load_file
+from tacit.data.metrics import proportion
 from tacit.errors import ClaimError, ConfigError, DataError
+from tacit.jobs.config import LoneJob
 from tacit.jobs.folder import write_text
-from tacit.jobs.kind import Screen
+from tacit.jobs.kind import ALL_HERE, Asked, Kind, Outlook, Part, Screen
 from tacit.party import Progress, Usage
+from tacit.result import NOTHING_SENT, Metric, Picture, Result, Sheet
 from tacit.verify import (
     Budget,
     Ensemble,
     Findings,
     Inquiry,
+    Tally,
     Timed,
+    count_importance,
     load_ensemble,
     measure_size,
+    robust_features,
     tell_compiling,
     verify_each,
     verify_on_ray,
 )
+from tacit.verify.figures import (
+    draw_curves,
+    explain_sheets,
+    list_sheets,
+    seen_domain,
+    state_claim,
+)
+from tacit.verify.pictures import draw_attacks, draw_importance, draw_sets
+from tacit.verify.spec import Question, VerifySpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is asked of a model about the rows of a file."""
+class VerifyJob(VerifySpec, LoneJob):
+    """A job of kind "verify"."""
 
-    model: Path
-    data: Path
-    eps: float
-    rho: float | None
-    label: str | None
-    rows: int | None
-    seconds: float
-    shape: str | None = None
-    """Height and width, e.g. ``28x28``, if the features are the pixels of an image."""
-    importance: int = 0
-    """How many rows to find robust feature sets for."""
-    beside: tuple[Path, ...] = ()
-    """Models of other sizes, asked about the same rows."""
-    workers: int = 1
-    ray: str | None = None
-    """The address of a Ray cluster that does the work instead of this machine."""
+    alone = "a verification has no parties: it runs here, alone"
+    does = "verifies"
 
     def __post_init__(self) -> None:
-        if not self.eps >= 0:
-            raise ConfigError(f"--eps must be at least 0, got {self.eps}")
-        if self.rho is not None and self.importance:
-            raise ConfigError("--importance is counted per class; a regression has none")
+        self.check_parties()
+
+
+def check_inputs(job: VerifyJob, parties: Sequence[str]) -> None:
+    """Make sure that the files of the job are there."""
+    for path in (job.model.file, *job.model.beside, job.data.file):
+        if not path.is_file():
+            raise DataError(f"no such file: {path} (from {Path.cwd()})")
+
+
+def forecast(job: VerifyJob, asked: Asked) -> Outlook:
+    """Say what is proved, and who is given the rows."""
+    asked.refuse("rows", "features")
+    table = job.verify
+    rows = "every row" if job.data.rows is None else f"the first {job.data.rows} rows"
+    lines = [
+        f"{job.model.file}: whether {rows} of {job.data.file} keep their answer if every feature "
+        f"moves by up to {table.eps:g}; at most {table.seconds:g} s for a row"
+    ]
+    if table.claim is not None:
+        lines.append(f"A verified robust accuracy below {table.claim:g} ends the job with code 3")
+    if table.ray is None:
+        lines.append(ALL_HERE)
+    else:
+        lines.append(
+            f"No forecast of traffic: the Ray cluster at {table.ray!r} gets the model and the rows."
+        )
+    return Outlook(about="verify", lines=tuple(lines))
+
+
+def run(job: VerifyJob, screen: Screen, search: Sequence[Path]) -> Part:
+    """Verify every row; ClaimError if less is verified than the job claims."""
+    answers = answer(job, screen)
+    check_claim(answers.findings, job.verify.claim)
+    return Part(result=make_result(job, answers, screen))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,34 +97,34 @@ class Answers:
     progress: Progress
 
 
-def answer(question: Question, screen: Screen) -> Answers:
+def answer(spec: VerifySpec, screen: Screen) -> Answers:
     """Verify every row of a file, with a progress bar."""
-    usage, progress = Usage(), Progress()
+    usage, progress, beside = Usage(), Progress(), spec.model.beside
     with progress.stage("load"):
-        ensemble = load_ensemble(question.model)
-        others = [load_ensemble(path) for path in question.beside]
-        data = load_file(question.data, label=question.label, allows_missing=True)
+        ensemble = load_ensemble(spec.model.file)
+        others = [load_ensemble(path) for path in beside]
+        data = load_file(spec.data.file, label=spec.data.label, allows_missing=True)
         for one in (ensemble, *others):
-            _check_missing(question, one, data)
-    shape = _find_shape(question, data)
-    x = data.features[: question.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
-    labels = None if data.labels is None else data.labels[: question.rows]
+            _check_missing(spec, one, data)
+    shape = _find_shape(spec.data.shape, data)
+    x = data.features[: spec.data.rows].reshape(-1, int(np.prod(data.features.shape[1:])))
+    labels = None if data.labels is None else data.labels[: spec.data.rows]
     with _telling(screen):
         with progress.stage("compile"):
-            _rehearse(question, ensemble, x)
+            _rehearse(spec.verify, ensemble, x)
         with progress.stage("verify"):
-            timed = tuple(_ask(question, ensemble, x, screen))
+            timed = tuple(_ask(spec.verify, ensemble, x, screen))
         sizes = []
-        if question.beside:
-            sizes.append(measure_size(question.model.name, ensemble, timed, labels))
+        if beside:
+            sizes.append(measure_size(spec.model.file.name, ensemble, timed, labels))
             with progress.stage("verify other sizes"):
-                for path, other in zip(question.beside, others, strict=True):
-                    _rehearse(question, other, x)
-                    told = tuple(_ask(question, other, x, screen))
+                for path, other in zip(beside, others, strict=True):
+                    _rehearse(spec.verify, other, x)
+                    told = tuple(_ask(spec.verify, other, x, screen))
                     sizes.append(measure_size(path.name, other, told, labels))
     findings = Findings(
         ensemble=ensemble,
-        eps=question.eps,
+        eps=spec.verify.eps,
         rows=x,
         timed=timed,
         labels=labels,
@@ -103,12 +135,12 @@ def answer(question: Question, screen: Screen) -> Answers:
     return Answers(findings=findings, usage=usage, progress=progress)
 
 
-def _check_missing(question: Question, ensemble: Ensemble, data: Rows) -> None:
+def _check_missing(spec: VerifySpec, ensemble: Ensemble, data: Rows) -> None:
     """Refuse missing values that a model does not take, before any row is asked about."""
-    missing = int(np.isnan(data.features[: question.rows]).sum())
+    missing = int(np.isnan(data.features[: spec.data.rows]).sum())
     if missing and not ensemble.takes_missing:
         raise DataError(
-            f"{question.data}: {missing} values are missing, and {ensemble.origin} takes none; "
+            f"{spec.data.file}: {missing} values are missing, and {ensemble.origin} takes none; "
             "fill them in, or train a model that knows missing values"
         )
 
@@ -143,18 +175,16 @@ def _telling(screen: Screen) -> AbstractContextManager[None]:
     return tell_compiling(tell)
 
 
-def _find_shape(question: Question, data: Rows) -> tuple[int, int] | None:
+def _find_shape(wanted: str | None, data: Rows) -> tuple[int, int] | None:
     """Tell height and width of the image that a row is, if it is one."""
     shape = data.features.shape
     if len(shape) == 3:
         return int(shape[1]), int(shape[2])
-    if question.shape is None:
+    if wanted is None:
         return None
-    found = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", question.shape)
+    found = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})", wanted)
     if found is None or int(found[1]) * int(found[2]) != shape[1]:
-        raise ConfigError(
-            f"--shape is HEIGHTxWIDTH, {shape[1]} pixels in all, got {question.shape!r}"
-        )
+        raise ConfigError(f"--shape is HEIGHTxWIDTH, {shape[1]} pixels in all, got {wanted!r}")
     return int(found[1]), int(found[2])
 
 
@@ -175,8 +205,10 @@ def write_findings(findings: Findings, path: Path) -> None:
     write_text(path, json.dumps(told, indent=1))
 
 
-def check_claim(findings: Findings, claim: float) -> None:
+def check_claim(findings: Findings, claim: float | None) -> None:
     """Raise ClaimError if less is verified than was claimed."""
+    if claim is None:
+        return
     share = findings.verified_share
     if share is None:
         raise ConfigError(
@@ -186,3 +218,69 @@ def check_claim(findings: Findings, claim: float) -> None:
         raise ClaimError(
             f"claimed a verified robust accuracy of at least {claim:.2%}, found {share:.2%}"
         )
+
+
+def make_result(spec: VerifySpec, answers: Answers, screen: Screen) -> Result:
+    """Put everything that was found into one record."""
+    findings = answers.findings
+    explained = _explain(spec.verify, answers, screen) if spec.verify.importance else ((), ())
+    return Result(
+        kind="verify",
+        name=f"{spec.model.file.name}, {spec.data.file.name}",
+        protocol="exact search",
+        launched="one process",
+        parties=(answers.usage.report(name="here", role="verifier", progress=answers.progress),),
+        forecast=None,
+        metered=NOTHING_SENT,
+        leakage=(),
+        claims=(state_claim(findings),),
+        utility=tuple(_metrics(findings)),
+        curves=draw_curves(findings),
+        pictures=(*draw_attacks(findings), *explained[0]),
+        sheets=(*list_sheets(findings), *explained[1]),
+        notes=(
+            "Robustness around these rows says nothing about other rows, nor about privacy.",
+            "Rows are found robust by an exact search; `tacit.verify.prove` writes a certificate.",
+            "Times are processor time per row; the search was compiled before.",
+        ),
+    )
+
+
+def _metrics(findings: Findings) -> Iterator[Metric]:
+    every = findings.groups[0]
+    for group in findings.groups:
+        if group.verified is not None:
+            where = "" if group is every else f", {group.name}"
+            name = f"verified robust accuracy{where}"
+            yield _share(name, group.verified, group, "right and found robust")
+    if every.right is not None:
+        yield _share("accuracy", every.right, every, "without any perturbation")
+    yield _share("robust rows", every.robust, every, "whether rightly predicted or not")
+    yield _share("unsolved rows", every.unknown, every, "the budget ran out, or a near tie")
+
+
+def _share(name: str, hits: int, group: Tally, note: str) -> Metric:
+    if not group.rows:
+        return Metric(name=name, value=None, unit="fraction", samples=0, note=note)
+    return proportion(name, hits, group.rows, note=note)
+
+
+def _explain(
+    question: Question, answers: Answers, screen: Screen
+) -> tuple[tuple[Picture, ...], tuple[Sheet, ...]]:
+    """Find robust feature sets of the first rows, and count them per class."""
+    findings = answers.findings
+    rows, domain = findings.rows[: question.importance], seen_domain(findings)
+    budget = Budget(seconds=question.seconds)
+    with answers.progress.stage("explain"):
+        sets = [
+            robust_features(findings.ensemble, row, question.eps, domain=domain, budget=budget)
+            for row in screen.track(rows, "explaining", len(rows))
+        ]
+    classes = [int(one.prediction) for one in findings.verdicts[: len(rows)]]
+    found = count_importance(findings.ensemble, classes, sets)
+    drawn = *draw_sets(findings, classes, sets), *draw_importance(findings.shape, found)
+    return drawn, explain_sheets(findings, classes, sets, found)
+
+
+KIND = Kind(record=VerifyJob, check_inputs=check_inputs, forecast=forecast, run=run)

@@ -3,19 +3,20 @@
 import pytest
 
 from support.llm import write_model
-from tacit.audit.language import Canaries, LanguagePlan, choose_targets, form_of
+from tacit.audit.language import choose_targets, form_of
+from tacit.audit.spec import Canaries, Excerpts
 from tacit.errors import ConfigError, DataError
 from tacit.llm import open_checkpoint
 
 
 def test_targets_are_distinct_long_enough_and_of_one_length():
-    plan = LanguagePlan(prefix=3, tokens=4, count=9)
+    texts = Excerpts(prefix=3, tokens=4, count=9)
     corpus = [[1, 2, 3, 4, 5, 6, 7], [1, 2], [1, 2, 3, 4, 5, 6, 7, 8], [9] * 7]
-    assert choose_targets(corpus, plan, context=32).tolist() == [[1, 2, 3, 4, 5, 6, 7], [9] * 7]
+    assert choose_targets(corpus, texts, context=32).tolist() == [[1, 2, 3, 4, 5, 6, 7], [9] * 7]
     with pytest.raises(DataError, match=r"at least 7 tokens.*the longest of 1 has 2"):
-        choose_targets([[1, 2]], plan, context=32)
+        choose_targets([[1, 2]], texts, context=32)
     with pytest.raises(ConfigError, match="make 7, more than the 5"):
-        choose_targets(corpus, plan, context=5)
+        choose_targets(corpus, texts, context=5)
 
 
 def test_a_canary_is_numbered_by_its_characters(tmp_path):

@@ -15,14 +15,14 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tacit import report
+from tacit.audit.targets import load_sides, trainer_of
 from tacit.cli.commands.audit import audit
 from tacit.cli.commands.group import Edge
 from tacit.cli.screen import OnConsole
 from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.jobs import folder
-from tacit.jobs.audit import Effort, audit_job, check_inputs, run
-from tacit.jobs.audit_job import AuditJob
-from tacit.jobs.audit_target import load_sides, make_target, trainer_of
+from tacit.jobs.audit import AuditJob, audit_job, check_inputs, run
+from tacit.jobs.audit_target import make_target
 from tacit.jobs.federated_job import FederatedJob
 from tacit.jobs.infer_job import InferJob
 from tacit.jobs.split_job import SplitJob
@@ -38,7 +38,6 @@ JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 EXAMPLES = sorted(JOBS.glob("audit-*.toml"))
 QUIET = Console(quiet=True)
 SILENT = OnConsole(QUIET)
-QUICK = Effort(is_quick=True)
 JIT = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 
 
@@ -137,7 +136,7 @@ def test_a_federated_job_is_audited_as_it_is(tmp_path):
         "privacy": {"kind": "none", "clip": 2.0},
     }
     job = read_record(raw, FederatedJob, source="job.toml")
-    result, verdicts = audit_job(job, SILENT, (), effort=Effort(is_quick=True))
+    result, verdicts = audit_job(job, SILENT, (), is_quick=True)
     assert verdicts == ()
     rows = result.sheets[0].rows
     # The strongest first; what a class looks like is about nobody's row, and last.
@@ -253,7 +252,7 @@ def columns_raw(tmp_path):
 
 def test_a_private_training_is_audited_as_the_job_trains(tmp_path):
     job = read_record(train_raw(tmp_path), TrainJob, source="job.toml")
-    result, verdicts = audit_job(job, SILENT, (), effort=QUICK)
+    result, verdicts = audit_job(job, SILENT, (), is_quick=True)
     assert verdicts == ()
     assert {row[0] for row in result.sheets[0].rows} == {
         *("membership, probabilities", "membership, classes only"),
@@ -327,7 +326,7 @@ def split_raw(tmp_path, **tables):
 
 def test_a_split_job_is_audited_at_the_cut_and_as_a_whole(tmp_path):
     job = read_record(split_raw(tmp_path), SplitJob, source="job.toml")
-    result, _ = audit_job(job, SILENT, (), effort=QUICK)
+    result, _ = audit_job(job, SILENT, (), is_quick=True)
     assert {row[0] for row in result.sheets[0].rows} == {
         *("membership, probabilities", "membership, classes only", "membership, shadow models"),
         *("labels, gradients", "labels, bottom model", "inputs, cut layer"),

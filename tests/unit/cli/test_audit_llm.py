@@ -11,8 +11,7 @@ from tacit.cli.commands.group import Edge
 from tacit.cli.main import run_command
 from tacit.cli.screen import OnConsole
 from tacit.errors import ConfigError, DataError
-from tacit.jobs.audit import Effort, audit_job, check_llm_inputs, run
-from tacit.jobs.audit_llm_job import AuditLlmJob
+from tacit.jobs.audit import AuditLlmJob, audit_job, check_llm_inputs, run
 from tacit.spec import read_record
 
 SILENT = OnConsole(Console(quiet=True))
@@ -59,10 +58,9 @@ def test_the_same_job_finds_the_same(raw):
 
 
 def test_a_second_model_brings_the_fifth_ranking(raw, tmp_path):
-    quick = Effort(is_quick=True)
-    alone, _ = audit_job(job_of(raw), SILENT, (), effort=quick)
+    alone, _ = audit_job(job_of(raw), SILENT, (), is_quick=True)
     second = job_of(raw, model={"second": str(write_model(tmp_path / "other"))})
-    both, _ = audit_job(second, SILENT, (), effort=quick)
+    both, _ = audit_job(second, SILENT, (), is_quick=True)
     assert not any("second model" in metric.name for metric in alone.utility)
     assert any("second model" in metric.name for metric in both.utility)
 

@@ -7,12 +7,10 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from tacit.audit.target import fresh
-from tacit.audit.targets import Build
+from tacit.audit.targets import Build, load_sides
 from tacit.cli.screen import OnConsole
 from tacit.errors import ConfigError, DataError
-from tacit.jobs.audit import audit_job, check_inputs
-from tacit.jobs.audit_job import AuditJob
-from tacit.jobs.audit_target import load_sides
+from tacit.jobs.audit import AuditJob, audit_job, check_inputs
 from tacit.report.headline import pick_headline_metric, state_headline
 from tacit.spec import read_record
 

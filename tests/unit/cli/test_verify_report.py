@@ -15,8 +15,8 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 import xgboost
 
 from tacit.cli.commands.verify import verify
-from tacit.jobs.verify import Question, answer
-from tacit.jobs.verify_report import make_result
+from tacit.jobs.verify import answer, make_result
+from tacit.verify.spec import Question, VerifyData, VerifyModel, VerifySpec
 
 QUIET = Console(quiet=True)
 SILENT = OnConsole(QUIET)
@@ -36,8 +36,12 @@ def files(tmp_path_factory):
 
 
 def question(files, data="images.npz", **changed):
-    asked = {"eps": 0.05, "rho": None, "label": "y", "rows": None, "seconds": 10.0} | changed
-    return Question(model=files / "model.json", data=files / data, **asked)
+    beside, shape = changed.pop("beside", ()), changed.pop("shape", None)
+    return VerifySpec(
+        model=VerifyModel(file=files / "model.json", beside=beside),
+        data=VerifyData(file=files / data, label="y", shape=shape),
+        verify=Question(eps=0.05, seconds=10.0, **changed),
+    )
 
 
 def result_of(asked):

@@ -41,7 +41,7 @@ def build():
 def test_a_model_learns_and_the_event_says_what_it_cost():
     x, labels = problem()
     model = build()
-    settings = DpSgd(steps=60, rate=0.2, clip=1.0, multiplier=1.0, learning_rate=0.5)
+    settings = DpSgd(steps=60, sample_rate=0.2, clip=1.0, multiplier=1.0, rate=0.5)
     event = train_dp_sgd(model, x, labels, settings, prg=prg())
     assert float((model(x).argmax(1) == labels).double().mean()) > 0.85
     spent = epsilon([event], delta=1e-5, accountant="fourier").epsilon
@@ -89,7 +89,7 @@ def test_an_empty_batch_is_a_step_of_pure_noise():
     x, labels = problem(3)
     model = build()
     before = [p.detach().clone() for p in model.parameters()]
-    settings = DpSgd(steps=1, rate=1e-9, clip=1.0, multiplier=1e-8, learning_rate=1e-9)
+    settings = DpSgd(steps=1, sample_rate=1e-9, clip=1.0, multiplier=1e-8, rate=1e-9)
     train_dp_sgd(model, x, labels, settings, prg=prg())
     moved = max(
         float((a - b.detach()).abs().max()) for a, b in zip(before, model.parameters(), strict=True)
@@ -101,7 +101,7 @@ def test_a_model_that_mixes_records_is_refused():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     with pytest.raises(ConfigError, match="no per-record gradients"):
         train_dp_sgd(
-            model, *problem(8), DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0), prg=prg()
+            model, *problem(8), DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0), prg=prg()
         )
 
 
@@ -142,7 +142,7 @@ class Centred(nn.Module):
 @pytest.mark.parametrize("place", ["buffer", "new buffer", "frozen"])
 def test_a_mean_of_rows_that_is_kept_beside_the_weights_is_refused(place):
     """Once the mean of the last batch stood in the model, without noise, under the same ε."""
-    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(ConfigError, match="a call of the model changes centre"):
         train_dp_sgd(Centred(place), *problem(60), settings, prg=prg())
 
@@ -163,7 +163,7 @@ def test_parts_of_a_record_are_not_clipped_for_themselves(model):
     """Once a record of 20 times moved the sum by up to 20 clips."""
     x, labels = torch.randn(50, 20, 4), torch.randint(0, 2, (50,))
     before = [parameter.clone() for parameter in model.parameters()]
-    settings = DpSgd(steps=2, rate=0.2, clip=0.01, multiplier=1.0)
+    settings = DpSgd(steps=2, sample_rate=0.2, clip=0.01, multiplier=1.0)
     with pytest.raises(ConfigError, match="320 rows for 16 records"):
         train_dp_sgd(model, x, labels, settings, prg=prg())
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
@@ -193,7 +193,7 @@ class ScaledBack(nn.Module):
 def test_a_backward_over_the_batch_is_refused():
     """Once one record moved what all others add."""
     torch.manual_seed(0)
-    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(ConfigError, match="what comes back to one record depends on other"):
         train_dp_sgd(ScaledBack(), *problem(60), settings, prg=prg())
 
@@ -211,7 +211,7 @@ def test_functions_over_the_batch_are_refused_whatever_the_layers_are(mix, start
     torch.manual_seed(0)
     x, labels = problem(60)
     model = Mixing(mix, starts_at_zero=starts_at_zero)
-    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(ConfigError, match="depends on other records"):
         train_dp_sgd(model, x, labels, settings, prg=prg())
     # What was claimed to be one clip at most:
@@ -243,7 +243,7 @@ def test_mixing_that_shows_at_some_weights_alone_is_refused(at_own_weights):
             scores = self.last(torch.relu(self.first(x)))
             return scores - scores.mean(0).detach()
 
-    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(ConfigError, match="depends on other records"):
         train_dp_sgd(Late(), *problem(60), settings, prg=prg())
 
@@ -269,7 +269,7 @@ def test_one_spoilt_record_does_not_end_a_training():
     x, labels = problem()
     x[7] = math.nan
     model = build()
-    settings = DpSgd(steps=40, rate=0.2, clip=1.0, multiplier=1.0, learning_rate=0.5)
+    settings = DpSgd(steps=40, sample_rate=0.2, clip=1.0, multiplier=1.0, rate=0.5)
     event = train_dp_sgd(model, x, labels, settings, prg=prg())
     good = torch.arange(len(x)) != 7
     assert float((model(x[good]).argmax(1) == labels[good]).double().mean()) > 0.8
@@ -277,7 +277,7 @@ def test_one_spoilt_record_does_not_end_a_training():
 
 
 def test_weights_that_are_lost_end_a_training():
-    settings = DpSgd(steps=3, rate=0.01, clip=1.0, multiplier=1.0, learning_rate=3e38)
+    settings = DpSgd(steps=3, sample_rate=0.01, clip=1.0, multiplier=1.0, rate=3e38)
     with pytest.raises(DataError, match="diverged"):
         train_dp_sgd(build(), *problem(8), settings, prg=prg())
 
@@ -286,7 +286,7 @@ def test_discrete_noise_trains_as_well_and_is_accounted_for_without_the_library(
     x, labels = problem()
     model = build()
     settings = DpSgd(
-        steps=60, rate=0.2, clip=1.0, multiplier=1.0, learning_rate=0.5, noise="discrete"
+        steps=60, sample_rate=0.2, clip=1.0, multiplier=1.0, rate=0.5, noise="discrete"
     )
     event = train_dp_sgd(model, x, labels, settings, prg=prg())
     assert float((model(x).argmax(1) == labels).double().mean()) > 0.85
@@ -299,15 +299,15 @@ def test_discrete_noise_trains_as_well_and_is_accounted_for_without_the_library(
         epsilon([settings.event], delta=1e-5, accountant="renyi").epsilon, rel=1e-4
     )
     with pytest.raises(ConfigError, match="continuous, discrete"):
-        DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0, noise="uniform")
+        DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0, noise="uniform")
 
 
 @pytest.mark.parametrize(
-    "change", [{"rate": 0.0}, {"clip": -1.0}, {"multiplier": 0.0}, {"steps": 0}]
+    "change", [{"sample_rate": 0.0}, {"clip": -1.0}, {"multiplier": 0.0}, {"steps": 0}]
 )
 def test_settings_without_meaning_are_refused(change):
     with pytest.raises(ConfigError):
-        DpSgd(**{"steps": 1, "rate": 0.5, "clip": 1.0, "multiplier": 1.0, **change})
+        DpSgd(**{"steps": 1, "sample_rate": 0.5, "clip": 1.0, "multiplier": 1.0, **change})
 
 
 @pytest.mark.parametrize("per_chunk", [2, 3, 256])
@@ -349,7 +349,7 @@ def test_an_owner_with_many_copies_moves_the_sum_by_no_more_than_the_clip():
 
 def test_training_by_owners_claims_privacy_for_a_client():
     x, labels = problem(60)
-    settings = DpSgd(steps=2, rate=0.5, clip=1.0, multiplier=1.0)
+    settings = DpSgd(steps=2, sample_rate=0.5, clip=1.0, multiplier=1.0)
     event = train_dp_sgd(
         build(), x, labels, settings, prg=prg(), owners=torch.arange(60) // 3
     )  # fmt: skip
@@ -362,6 +362,6 @@ def test_training_by_owners_claims_privacy_for_a_client():
 
 @pytest.mark.parametrize("owners", [torch.zeros(7, dtype=torch.long), torch.zeros(8)])
 def test_owners_that_fit_no_rows_are_refused(owners):
-    settings = DpSgd(steps=1, rate=0.5, clip=1.0, multiplier=1.0)
+    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(DataError, match="whole number per row"):
         train_dp_sgd(build(), *problem(8), settings, prg=prg(), owners=owners)

@@ -108,7 +108,7 @@ def test_without_the_extra_a_federated_policy_makes_its_promise(no_library):
 
 def test_without_the_extra_training_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
-    settings = DpSgd(steps=1, rate=1.0, clip=1.0, multiplier=1.0)
+    settings = DpSgd(steps=1, sample_rate=1.0, clip=1.0, multiplier=1.0)
     with pytest.raises(ConfigError, match=r"pip install 'tacit-ml\[dp\]'"):
         train_dp_sgd(
             torch.nn.Linear(2, 2),

@@ -44,7 +44,7 @@ def see_course(
     defence: Defence | None = None,
 ) -> SeenCourse:
     """Train a model in place with honest clients, and return what the server saw of it."""
-    models, updates, rate = [], [], work.learning_rate * work.steps
+    models, updates, rate = [], [], work.rate * work.steps
     for _ in range(rounds):
         models.append(copy.deepcopy(model))
         found = tuple(do_work(model, rows, labels, work) for rows, labels in clients)

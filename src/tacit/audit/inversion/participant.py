@@ -95,7 +95,7 @@ def train_with(
     work: Work,
 ) -> None:
     """Train a model in place with honest clients and one painter, by averaging their updates."""
-    rate = work.learning_rate * work.steps
+    rate = work.rate * work.steps
     for _ in range(rounds):
         updates = [do_work(model, rows, labels, work) for rows, labels in clients]
         updates.append(painter.take_part(model, work))

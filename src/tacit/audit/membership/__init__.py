@@ -8,8 +8,8 @@ from tacit.audit.membership.audit import (
 )
 from tacit.audit.membership.exposure import most_exposed
 from tacit.audit.membership.frontier import sweep
-from tacit.audit.membership.plays import Plan, Scene
-from tacit.audit.membership.threats import ATTACKS, SETTINGS, Setting
+from tacit.audit.membership.plays import Scene
+from tacit.audit.membership.threats import ATTACKS, SETTINGS, Effort, Setting
 from tacit.audit.membership.views import (
     Push,
     SeenGradients,
@@ -26,8 +26,8 @@ from tacit.audit.membership.views import (
 __all__ = [
     "ATTACKS",
     "SETTINGS",
+    "Effort",
     "Membership",
-    "Plan",
     "Push",
     "Scene",
     "SeenGradients",

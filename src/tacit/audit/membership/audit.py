@@ -18,8 +18,9 @@ from tacit.audit.findings import (
     build_result,
 )
 from tacit.audit.membership.exposure import sheet_of_exposed, sheet_of_groups
-from tacit.audit.membership.plays import PLAYS, Plan, Played, Scene, why_not
-from tacit.audit.membership.threats import ATTACKS, SETTINGS
+from tacit.audit.membership.plays import PLAYS, Played, Scene, why_not
+from tacit.audit.membership.threats import ATTACKS, SETTINGS, Effort
+from tacit.audit.membership.views import Push
 from tacit.audit.ranking import Ranking, auc, draw_roc, measure_ranking
 from tacit.audit.shadows import Fleet
 from tacit.audit.target import Trainer, as_classifier
@@ -79,9 +80,11 @@ def audit_membership(
     non_members: Labelled,
     *,
     trainer: Trainer | None = None,
-    plan: Plan = Plan(),  # noqa: B008  it is frozen
+    effort: Effort = Effort(),  # noqa: B008  it is frozen
     fleet: Fleet = Fleet(),  # noqa: B008  it is frozen
     groups: Sequence[str] | None = None,
+    known_share: float = 0.2,
+    push: Push = Push(),  # noqa: B008  it is frozen
 ) -> Membership:
     """Ask of every record whether it was trained on, by every attack that this target allows.
 
@@ -90,10 +93,12 @@ def audit_membership(
         members: rows and labels that it was trained on.
         non_members: rows and labels of the same distribution that it was not.
         trainer: trains models like the target, for attacks with shadow models.
-        plan: what is tried.
+        effort: what is tried.
         fleet: how shadow models are trained and kept.
         groups: a word for every record, members first, to compare leakage between groups; the
             classes if not given.
+        known_share: of the records, whose membership a white-box attacker knows already.
+        push: how a malicious participant attacks.
 
     Raises:
         DataError: too few records, one class only, or a threat that this model does not allow.
@@ -107,22 +112,24 @@ def audit_membership(
         x=x,
         y=y,
         is_member=is_member,
-        plan=plan,
+        effort=effort,
         fleet=fleet,
+        known_share=known_share,
+        push=push,
     )
     return audit_scene(scene, groups=groups)
 
 
 def audit_scene(scene: Scene, *, groups: Sequence[str] | None = None) -> Membership:
-    """Play every threat of the plan and lay out what was found."""
+    """Play every threat that is to be tried and lay out what was found."""
     findings: list[Finding] = []
     rankings: dict[str, Ranking] = {}
     notes: list[str] = []
     for name, play in PLAYS.items():
-        if scene.plan.threats and name not in scene.plan.threats:
+        if scene.effort.threats and name not in scene.effort.threats:
             continue
         reason = why_not(name, scene)
-        if reason and scene.plan.threats:
+        if reason and scene.effort.threats:
             raise DataError(f"threat {name!r}: {reason}")
         if reason:
             notes.append(f"{SETTINGS[name].threat.name}: not measured; {reason}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.audit.membership.audit import Labelled, Membership, audit_membership, join_records
-from tacit.audit.membership.plays import Plan
+from tacit.audit.membership.threats import Effort
 from tacit.audit.shadows import Fleet, Report
 from tacit.audit.target import Classifier, SklearnTrainer, Trainer, as_classifier, code_of
 from tacit.data.memory import features_and_labels
@@ -67,7 +67,7 @@ def membership(
         members,
         strangers,
         trainer=_trainer(model, train, classes, wants_arrays=not isinstance(members[0], Tensor)),
-        plan=Plan(threats=tuple(threats), shadows=shadows, seed=seed),
+        effort=Effort(threats=tuple(threats), shadows=shadows, seed=seed),
         fleet=Fleet(workers=workers, report=report or (lambda done, total: None)),
         groups=groups,
     )

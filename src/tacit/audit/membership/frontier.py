@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from tacit.audit.findings import Finding
 from tacit.audit.membership.audit import Labelled, audit_membership, join_records
-from tacit.audit.membership.plays import Plan
+from tacit.audit.membership.threats import Effort
 from tacit.audit.shadows import Fleet
 from tacit.audit.target import Trainer
 from tacit.errors import ConfigError
@@ -17,7 +17,7 @@ def sweep(
     non_members: Labelled,
     *,
     name: str,
-    plan: Plan,
+    effort: Effort,
     fleet: Fleet,
     report: Callable[[int], None] = lambda done: None,
 ) -> tuple[Curve, Sheet]:
@@ -28,7 +28,7 @@ def sweep(
         members: rows and labels that every target is trained on.
         non_members: rows and labels that none is.
         name: of the defence.
-        plan: what is tried against each.
+        effort: what is tried against each.
         fleet: how shadow models are trained and kept.
         report: told how many settings were tried.
 
@@ -40,9 +40,9 @@ def sweep(
     x, y, is_member = join_records(members, non_members)
     points, rows = [], []
     for words, trainer in trainers.items():
-        target = trainer(x[is_member], y[is_member], seed=plan.seed)
+        target = trainer(x[is_member], y[is_member], seed=effort.seed)
         found = audit_membership(
-            target, members, non_members, trainer=trainer, plan=plan, fleet=fleet
+            target, members, non_members, trainer=trainer, effort=effort, fleet=fleet
         )
         best = max(found.findings, key=_area)
         accuracy = found.utility[1]

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tacit.audit.membership.threats import ATTACKS, SETTINGS
+from tacit.audit.membership.threats import ATTACKS, SETTINGS, Effort
 from tacit.audit.membership.views import Push, see_gradients, see_labels, see_scores, see_shadows
 from tacit.audit.shadows import Fleet, toss, train_shadows
 from tacit.audit.target import Classifier, TorchClassifier, Trainer, builder_of, fresh
@@ -17,45 +17,28 @@ from tacit.errors import ConfigError
 from tacit.plugins import load
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is tried.
-
-    Attributes:
-        threats: names in `SETTINGS`; empty for all that this target allows.
-        shadows: how many shadow models; even.
-        known_share: of the records, whose membership a white-box attacker knows already.
-        seed: of coins, shadow models and attacks.
-        push: how a malicious participant attacks.
-    """
-
-    threats: tuple[str, ...] = ()
-    shadows: int = 16
-    known_share: float = 0.2
-    seed: int = 0
-    push: Push = Push()  # noqa: RUF009  it is frozen
-
-    def __post_init__(self) -> None:
-        strange = [name for name in self.threats if name not in SETTINGS]
-        if strange:
-            raise ConfigError(f"threats: wanted some of {', '.join(SETTINGS)}, got {strange[0]!r}")
-        if self.shadows < 4 or self.shadows % 2:
-            raise ConfigError(f"shadows: wanted an even number, 4 or more, got {self.shadows}")
-        if not 0 < self.known_share < 1:
-            raise ConfigError(f"known_share: wanted between 0 and 1, got {self.known_share}")
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scene:
-    """The game master's knowledge: the target, the candidates, and who is a member."""
+    """The game master's knowledge: the target, the candidates, and who is a member.
+
+    Attributes:
+        known_share: of the records, whose membership a white-box attacker knows already.
+        push: how a malicious participant attacks.
+    """
 
     target: Classifier
     trainer: Trainer | None
     x: Tensor
     y: Tensor
     is_member: Tensor
-    plan: Plan
-    fleet: Fleet
+    effort: Effort = Effort()  # noqa: RUF009  it is frozen
+    fleet: Fleet = Fleet()  # noqa: RUF009  it is frozen
+    known_share: float = 0.2
+    push: Push = Push()  # noqa: RUF009  it is frozen
+
+    def __post_init__(self) -> None:
+        if not 0 < self.known_share < 1:
+            raise ConfigError(f"known_share: wanted between 0 and 1, got {self.known_share}")
 
 
 Played = dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]]
@@ -66,7 +49,7 @@ def _attack(name: str, seen: object, scene: Scene, judged: Tensor | None = None)
     """Run the attacks of a threat on its view."""
     every = torch.ones(len(scene.y), dtype=torch.bool) if judged is None else judged
     return {
-        attack: (ATTACKS[attack](seen, generator=seeded(scene.plan.seed)), every.numpy())
+        attack: (ATTACKS[attack](seen, generator=seeded(scene.effort.seed)), every.numpy())
         for attack in SETTINGS[name].attacks
     }
 
@@ -76,24 +59,24 @@ def _play_scores(scene: Scene) -> Played:
 
 
 def _play_labels(scene: Scene) -> Played:
-    generator = seeded(scene.plan.seed + 1)
+    generator = seeded(scene.effort.seed + 1)
     return _attack("labels", see_labels(scene.target, scene.x, scene.y, generator=generator), scene)
 
 
 def _play_shadows(scene: Scene) -> Played:
     if scene.trainer is None:
         raise ConfigError("shadow models need a trainer")
-    coins = toss(len(scene.y), scene.plan.shadows, generator=seeded(scene.plan.seed + 2))
+    coins = toss(len(scene.y), scene.effort.shadows, generator=seeded(scene.effort.seed + 2))
     outputs = train_shadows(
-        scene.trainer, scene.x, scene.y, coins, seed=scene.plan.seed, fleet=scene.fleet
+        scene.trainer, scene.x, scene.y, coins, seed=scene.effort.seed, fleet=scene.fleet
     )
     seen = see_shadows(scene.target, scene.x, scene.y, outputs=outputs, coins=coins)
     return _attack("shadows", seen, scene)
 
 
 def _play_gradients(scene: Scene) -> Played:
-    keys = torch.empty(len(scene.y)).uniform_(generator=seeded(scene.plan.seed + 3))
-    known = keys.argsort()[: max(int(scene.plan.known_share * len(keys)), 2)]
+    keys = torch.empty(len(scene.y)).uniform_(generator=seeded(scene.effort.seed + 3))
+    known = keys.argsort()[: max(int(scene.known_share * len(keys)), 2)]
     judged = torch.ones(len(keys), dtype=torch.bool)
     judged[known] = False
     seen = see_gradients(
@@ -107,12 +90,12 @@ def _play_participant(scene: Scene) -> Played:
     if build is None:
         raise ConfigError("a malicious participant needs a trainer of torch modules")
     seen = load("audit.rounds").play_rounds(
-        fresh(build, scene.plan.seed),
+        fresh(build, scene.effort.seed),
         scene.x,
         scene.y,
         scene.is_member,
-        push=scene.plan.push,
-        seed=scene.plan.seed,
+        push=scene.push,
+        seed=scene.effort.seed,
     )
     return _attack("participant", seen, scene)
 

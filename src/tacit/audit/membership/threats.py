@@ -1,11 +1,16 @@
-"""The table of membership attacks, and the threat models that they belong to."""
+"""The table of membership attacks, the threat models that they belong to, and how much is tried."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Lt
 
 from tacit.audit.findings import Threat
 from tacit.audit.membership import shadowed, thresholds, whitebox
 from tacit.audit.ranking import Scores
+from tacit.spec import LOCAL, Count, refuse
 
 # Attacks take different views, hence the dots; `SETTINGS` says which, and a test holds it.
 ATTACKS: Mapping[str, Callable[..., Scores]] = {
@@ -86,3 +91,40 @@ SETTINGS: Mapping[str, Setting] = {
         attacks=("gradient ascent", "losses of the rounds"),
     ),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """[audit]: what is tried, and with how much effort.
+
+    Attributes:
+        threats: some of the membership threats; all that the target allows if empty.
+        shadows: shadow models; even.
+        canaries: in the one run that bounds ε.
+        rounds: trials of a single round.
+        confidence: of the ε lower bounds from one run; rounds are tried at 1 − 1e-6, or at this
+            if it is larger.
+        seed: of coins, models and attacks.
+        workers: processes that train shadow models.
+        cache: a folder for shadow models' outputs; beside the result if not given.
+        sweep: values of a defence to train and attack with, one after the other.
+        sweep_setting: "epochs", "weight_decay" or "dropout"; with [privacy], "multiplier".
+    """
+
+    threats: tuple[str, ...] = ()
+    shadows: int = 16
+    canaries: Annotated[int, Ge(2)] = 400
+    rounds: Annotated[int, Ge(100)] = 4000
+    confidence: Annotated[float, Ge(0.5), Lt(1)] = 0.95
+    seed: int = 0
+    workers: Count = field(default=1, metadata=LOCAL)
+    cache: Path | None = field(default=None, metadata=LOCAL)
+    sweep: tuple[float, ...] = ()
+    sweep_setting: Literal["epochs", "weight_decay", "dropout", "multiplier"] = "weight_decay"
+
+    def __post_init__(self) -> None:
+        strange = [name for name in self.threats if name not in SETTINGS]
+        if strange:
+            refuse("threats", f"wanted some of {', '.join(SETTINGS)}, got {strange[0]!r}")
+        if self.shadows < 4 or self.shadows % 2:
+            refuse("shadows", f"wanted an even number, 4 or more, got {self.shadows}")

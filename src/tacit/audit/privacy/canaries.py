@@ -128,7 +128,7 @@ def _simulated(
     """Draw what `audit_training` would see if noise were so many times what is claimed."""
     coins = torch.empty(canaries).uniform_(generator=generator) < 0.5
     steps = torch.full((canaries,), float(settings.steps))
-    hits = torch.binomial(steps, torch.full_like(steps, settings.rate), generator=generator)
+    hits = torch.binomial(steps, torch.full_like(steps, settings.sample_rate), generator=generator)
     noise = torch.empty(canaries, dtype=torch.float64).normal_(generator=generator)
     spread = factor * settings.multiplier * settings.steps**0.5
     return Ranking((hits * coins + spread * noise).numpy(), coins.numpy())
@@ -151,7 +151,7 @@ def run_on_trial(
     held = torch.cat([torch.ones(_BASE_ROWS, dtype=torch.bool), coins])
     model = nn.Linear(x.shape[1], 2, bias=False)
     nn.init.zeros_(model.weight)
-    quiet = replace(settings, learning_rate=_STEP * settings.rate * int(held.sum()), momentum=0.0)
+    quiet = replace(settings, rate=_STEP * settings.sample_rate * int(held.sum()), momentum=0.0)
     train(model, x[held], labels[held], quiet, prg=prg)
     change = model.weight.detach().double()[:, _BASE_COLUMNS:]
     # The gradient of an unlearned canary points along (½, −½) in its column.

@@ -1,10 +1,11 @@
 """Claims put to the test: the ε that is promised beside the ε that an attack proves."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import Tensor
 
 from tacit.audit.findings import Finding, Threat, Verdict
+from tacit.audit.membership.threats import Effort
 from tacit.audit.privacy.canaries import audit_training, audit_with_canaries, one_run_power
 from tacit.audit.privacy.federated import audit_federated_rounds
 from tacit.audit.privacy.noise import CONFIDENCE
@@ -33,34 +34,7 @@ _TRIAL_THREAT = Threat(
 _FEDERATED_ATTACKS = {"record": "the noise of a client whose row adds nothing"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trials:
-    """With how much effort a claim is tried.
-
-    Attributes:
-        canaries: in the one run that bounds ε.
-        rounds: trials of a single round.
-        confidence: of the ε lower bounds from one run; rounds are tried at 1 − 1e-6, or at this
-            if it is larger.
-        seed: of coins, models and attacks.
-    """
-
-    canaries: int = 400
-    rounds: int = 4000
-    confidence: float = 0.95
-    seed: int = 0
-
-    @property
-    def of_rounds(self) -> float:
-        """Return at which confidence rounds are tried: many can afford that none is accused."""
-        return max(self.confidence, CONFIDENCE)
-
-    def shared(self, verdicts: int) -> "Trials":
-        """Divide the error among so many verdicts, so that all of them hold together."""
-        return replace(self, confidence=1 - (1 - self.confidence) / verdicts)
-
-
-def try_federated(spec: FederatedSpec, trials: Trials) -> tuple[Verdict, ...]:
+def try_federated(spec: FederatedSpec, effort: Effort) -> tuple[Verdict, ...]:
     """Try single rounds of a spec, one client's data against its opposite; nothing without ε.
 
     Raises:
@@ -69,7 +43,7 @@ def try_federated(spec: FederatedSpec, trials: Trials) -> tuple[Verdict, ...]:
     if spec.privacy.kind == "none":
         return ()
     rounds = audit_federated_rounds(
-        spec, trials=trials.rounds, confidence=trials.of_rounds, prg=prg_of(trials.seed)
+        spec, trials=effort.rounds, confidence=_of_rounds(effort), prg=prg_of(effort.seed)
     )
     claim = _claim_of_round(round_config(spec, 1).mechanism, rounds.worst.delta)
     attack = _FEDERATED_ATTACKS.get(spec.privacy.kind, "one client's data or its opposite")
@@ -108,7 +82,7 @@ def try_training(
     settings: DpSgd,
     claim: Claim,
     members: tuple[Tensor, Tensor],
-    trials: Trials,
+    effort: Effort,
     *,
     trainer: Trainer,
     classes: int,
@@ -119,12 +93,14 @@ def try_training(
         settings: of DP-SGD.
         claim: what is promised, with its δ.
         members: rows and labels that are trained on.
-        trials: with how much effort.
+        effort: with how many canaries and rounds, and how surely.
         trainer: trains on them, as the settings say.
         classes: how many.
     """
-    rates = sorted({settings.rate, 1.0})  # as they are, and with everyone in them
-    each, delta = trials.shared(2 + len(rates)), claim.delta or 0.0
+    rates = sorted({settings.sample_rate, 1.0})  # as they are, and with everyone in them
+    # The verdicts share the error, so that all of them hold together.
+    share = 1 - (1 - effort.confidence) / (2 + len(rates))
+    each, delta = replace(effort, confidence=share), claim.delta or 0.0
 
     def train(x: Tensor, y: Tensor) -> Classifier:
         return trainer(x, y, seed=each.seed + 1)
@@ -184,19 +160,24 @@ def short_claim(claim: Claim) -> str:
     return f"ε ≤ {claim.epsilon:.3g} at δ = {claim.delta:g}, {claim.relation}"
 
 
-def _try_rounds(settings: DpSgd, rate: float, trials: Trials) -> Verdict:
-    tried = replace(settings, rate=rate, steps=1)
+def _try_rounds(settings: DpSgd, rate: float, effort: Effort) -> Verdict:
+    tried = replace(settings, sample_rate=rate, steps=1)
     rounds = audit_rounds(
         train_dp_sgd,
         tried,
-        prg=prg_of(trials.seed + 1),
-        rounds=trials.rounds,
-        confidence=trials.of_rounds,
-        seed=trials.seed,
+        prg=prg_of(effort.seed + 1),
+        rounds=effort.rounds,
+        confidence=_of_rounds(effort),
+        seed=effort.seed,
     )
     delta = rounds.worst.delta
     claim = epsilon([tried.event], delta=delta, subject=f"one round at rate {rate:g}")
     return _judge_rounds(claim, rounds, attack=f"single rounds at rate {rate:g}")
+
+
+def _of_rounds(effort: Effort) -> float:
+    """Return at which confidence rounds are tried: many can afford that none is accused."""
+    return max(effort.confidence, CONFIDENCE)
 
 
 def _judge_rounds(claim: Claim, rounds: Rounds, *, attack: str) -> Verdict:

@@ -211,4 +211,4 @@ def _measure(guesses: Tensor, coins: Tensor, *, delta: float, confidence: float)
 def _total_variation(settings: DpSgd) -> float:
     """Return the δ at which one round's ε is 0; it only places the points of comparison."""
     apart = 2 * float(norm.cdf(0.5 / settings.multiplier)) - 1
-    return min(settings.rate * apart, 0.999)
+    return min(settings.sample_rate * apart, 0.999)

@@ -18,17 +18,17 @@ class Work:
 
     Args:
         steps: gradient steps; 1 is a plain gradient.
-        learning_rate: of these steps.
+        rate: of these steps.
         batch: rows of one step, taken in order and from the start again; None takes all rows.
     """
 
     steps: int = 1
-    learning_rate: float = 0.1
+    rate: float = 0.1
     batch: int | None = None
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or not self.learning_rate > 0 or (self.batch or 1) < 1:
-            raise ConfigError(f"steps, learning_rate and batch must be positive, got {self}")
+        if self.steps < 1 or not self.rate > 0 or (self.batch or 1) < 1:
+            raise ConfigError(f"steps, rate and batch must be positive, got {self}")
 
 
 GRADIENT = Work()
@@ -45,7 +45,7 @@ def do_work(model: nn.Module, rows: Tensor, labels: Tensor, work: Work) -> Updat
     for step in range(work.steps):
         gradients = grad(_loss)(now, model, *_batch(rows, labels, work, step))
         total = [t + g for t, g in zip(total, gradients.values(), strict=True)]
-        now = {n: p - work.learning_rate * gradients[n] for n, p in now.items()}
+        now = {n: p - work.rate * gradients[n] for n, p in now.items()}
     return tuple(t / work.steps for t in total)
 
 

@@ -52,7 +52,7 @@ def train_from_scratch(
         torch.manual_seed(int(torch.empty(()).uniform_(generator=generator) * 2**31))
         model = seen.make_model().to(seen.leaked.device)
     # Few rows: statistics of a batch would be those of the leak alone, so models keep their own.
-    _learn(model, lambda: vary(seen.leaked), seen.leaked_labels, learning_rate=1e-3)
+    _learn(model, lambda: vary(seen.leaked), seen.leaked_labels, rate=1e-3)
     model.eval()
     with torch.no_grad():
         logits = torch.cat([model(batch) for batch in torch.split(seen.targets, 1024)])
@@ -68,10 +68,8 @@ def gradient_norm(seen: SeenGradients, *, generator: torch.Generator) -> Tensor:
     return lengths
 
 
-def _learn(
-    model: nn.Module, rows: Callable[[], Tensor], y: Tensor, *, learning_rate: float
-) -> None:
-    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, weight_decay=1e-4)
+def _learn(model: nn.Module, rows: Callable[[], Tensor], y: Tensor, *, rate: float) -> None:
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=1e-4)
     model.train()
     for _ in range(STEPS):
         optimiser.zero_grad(set_to_none=True)

@@ -1,20 +1,24 @@
 """What audits attack: models by how they were trained, with trainers of more like them."""
 
-from tacit.audit.targets.audit import Tested, audit_target
+from tacit.audit.targets.audit import audit_target
 from tacit.audit.targets.federated import FederatedTrainer, federated_target, rebuild_rows
-from tacit.audit.targets.pictures import show_classes
-from tacit.audit.targets.rounds import play_rounds
-from tacit.audit.targets.sides import (
+from tacit.audit.targets.own import (
     check_alike,
     check_apart,
     divide_by_column,
     draw_sides,
+    load_sides,
+    own_target,
     to_side,
+    trainer_of,
 )
+from tacit.audit.targets.pictures import show_classes
+from tacit.audit.targets.rounds import play_rounds
 from tacit.audit.targets.split import SplitTrainer, split_target
 from tacit.audit.targets.target import (
     Side,
     Target,
+    Tested,
     halve_rows,
     no_claim,
     picture_of,
@@ -40,7 +44,9 @@ __all__ = [
     "draw_sides",
     "federated_target",
     "halve_rows",
+    "load_sides",
     "no_claim",
+    "own_target",
     "picture_of",
     "play_rounds",
     "rebuild_rows",
@@ -49,4 +55,5 @@ __all__ = [
     "take_rows",
     "to_side",
     "train_target",
+    "trainer_of",
 ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -9,12 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from tacit.audit.findings import Finding
+from tacit.audit.membership import Effort
 from tacit.audit.privacy import run_one_round
+from tacit.audit.privacy.claims import claim_of_spec, try_federated
 from tacit.audit.reconstruction import Round, Work, audit_round, choose_attacks, do_work
 from tacit.audit.target import TorchClassifier, code_of, code_of_module, fresh
 from tacit.audit.targets.pictures import Shaped, bounds_of, to_pictures
-from tacit.audit.targets.target import Side, Target
+from tacit.audit.targets.target import Side, Target, Tested
 from tacit.data.partition import Partition, data_generator, divide
+from tacit.errors import ConfigError
 from tacit.federated import (
     FederatedSpec,
     Shards,
@@ -108,7 +112,18 @@ def federated_target(
         picture=picture,
         # The target already is what a participant would see.
         threats=("scores", "labels", "shadows", "gradients"),
+        put_to_the_test=partial(_try_rounds, trainer.spec),
     )
+
+
+def _try_rounds(spec: FederatedSpec, effort: Effort) -> Tested:
+    claim = claim_of_spec(spec)
+    try:
+        rounds = try_federated(spec, effort)
+    except ConfigError as error:
+        note = f"The noise of a round was not put to the test: {error}"
+        return Tested(claims=(claim,), notes=(note,))
+    return Tested(verdicts=rounds, claims=(claim, *(one.claim for one in rounds)))
 
 
 def rebuild_rows(
@@ -142,7 +157,7 @@ def rebuild_rows(
         others=rest,
         classes=int(torch.cat([y, others[1]]).max()) + 1,
         per_client=1 if is_single else count,
-        work=Work(learning_rate=spec.training.rate),
+        work=Work(rate=spec.training.rate),
         bounds=bounds_of(x),
     )
     seen = None if is_single else _mean_of_round(spec, target)
@@ -162,7 +177,7 @@ def rebuild_rows(
 
 def _mean_of_round(spec: FederatedSpec, target: Round) -> tuple[Tensor, ...]:
     """Run one round on single rows; return the mean as a gradient."""
-    clients, rate = len(target.labels), target.work.learning_rate
+    clients, rate = len(target.labels), target.work.rate
     gradients = [
         do_work(target.model, target.rows[i : i + 1], target.labels[i : i + 1], target.work)
         for i in range(clients)

@@ -1,12 +1,14 @@
 """What an audit attacks, however it was trained: a model, its trainer, members and strangers."""
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tacit.audit.findings import Finding
+from tacit.audit.findings import Finding, Verdict
+from tacit.audit.membership import Effort
 from tacit.audit.target import Classifier, Trainer
 from tacit.data import Rows
 from tacit.data.partition import PUBLIC_SEED
@@ -14,6 +16,16 @@ from tacit.result import Claim
 
 Side = tuple[Tensor, Tensor]
 """Rows and labels."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tested:
+    """What became of the claims about ε: attacks, verdicts, and the claims themselves."""
+
+    findings: tuple[Finding, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,6 +43,8 @@ class Target:
         claims: what is promised.
         notes: for the reader of the report.
         picture: height and width of a row that is a picture; empty if it is none.
+        put_to_the_test: tries what is claimed about ε; None where nothing is.
+        swept: a defence, and trainers with it by the words that describe its strength.
     """
 
     model: Classifier
@@ -43,6 +57,8 @@ class Target:
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     picture: tuple[int, ...] = ()
+    put_to_the_test: Callable[[Effort], Tested] | None = None
+    swept: tuple[str, Mapping[str, Trainer]] = ("", {})
 
 
 def halve_rows(both: Side, rows: int | None) -> tuple[Side, Side]:

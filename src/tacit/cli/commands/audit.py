@@ -50,17 +50,23 @@ def audit(
         from tacit.audit import check_verdicts
         from tacit.cli.environment import data_folders
         from tacit.cli.launch.member import write_result
-        from tacit.jobs.audit import Effort, audit_job
+        from tacit.jobs.audit import audit_job
         from tacit.jobs.folder import REPORT, RESULT, check_target, staged
         from tacit.jobs.kinds import kind_of, load_job
 
         loaded, source = load_job(job), job.read_bytes()
         is_own = loaded.job.kind in ("audit", "audit-llm")
-        target = out or (loaded.out if is_own else _beside(loaded.out))
+        # The result of an audit stays apart from the result of the job itself.
+        beside = loaded.out if is_own else loaded.out.with_name(f"{loaded.out.name}-audit")
+        target = out or beside
         check_target(target)
         kind_of(loaded).check_inputs(loaded, tuple(loaded.parties))
-        effort = Effort(is_quick=quick, workers=workers, ray=ray)
-        result, verdicts = audit_job(loaded, OnConsole(edge.err), data_folders(), effort=effort)
+        result, verdicts = audit_job(
+            *(loaded, OnConsole(edge.err), data_folders()),
+            is_quick=quick,
+            workers=workers,
+            ray=ray,
+        )
         with staged(target) as stage:
             write_result(loaded, source, result, stage)
     if html is not None:
@@ -70,8 +76,3 @@ def audit(
     page = html or target / REPORT
     say(edge.out, f"\nReport: {page if page.exists() else target / RESULT}")
     check_verdicts(verdicts)
-
-
-def _beside(out: Path) -> Path:
-    """Keep the result of an audit apart from the result of the job itself."""
-    return out.with_name(f"{out.name}-audit")

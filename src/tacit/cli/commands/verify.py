@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING
 
 import click
 from rich import box
@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from tacit.verify import Findings
 
 _PATH = click.Path(path_type=Path)
-
-
-class _Asked(TypedDict):
-    """The options that make a `Question`."""
-
-    model: Path
-    data: Path
-    eps: float
-    rho: float | None
-    label: str | None
-    rows: int | None
-    seconds: float
-    shape: str | None
-    importance: int
-    beside: tuple[Path, ...]
-    workers: int
-    ray: str | None
 
 
 @click.command(
@@ -79,10 +62,15 @@ class _Asked(TypedDict):
 def verify(
     edge: "Edge",
     /,
-    claim: float | None,
+    model: Path,
+    data: Path,
+    beside: tuple[Path, ...],
+    label: str | None,
+    rows: int | None,
+    shape: str | None,
     out: Path | None,
     html: Path | None,
-    **asked: Unpack[_Asked],
+    **question: object,
 ) -> None:
     """Decide which rows of DATA keep their class under MODEL.
 
@@ -91,21 +79,26 @@ def verify(
     Every answer is exact: robust, a counterexample (replayed), or, after the budget, unknown.
     """
     with working(edge.err, "starting"):
-        from tacit.jobs.verify import Question, answer, check_claim, write_findings
-        from tacit.jobs.verify_report import write_page
+        from tacit.jobs.verify import answer, check_claim, make_result, write_findings
+        from tacit.report import write
+        from tacit.verify.spec import Question, VerifyData, VerifyModel, VerifySpec
 
-        question = Question(**asked)
-        answers = answer(question, OnConsole(edge.err))
+        spec = VerifySpec(
+            model=VerifyModel(file=model, beside=beside),
+            data=VerifyData(file=data, label=label, rows=rows, shape=shape),
+            # The other options are called as its fields, and click has read their types.
+            verify=Question(**question),  # type: ignore[arg-type]
+        )
+        answers = answer(spec, OnConsole(edge.err))
     findings = answers.findings
     edge.out.print(_laid_out(findings))
     if out is not None:
         write_findings(findings, out)
     if html is not None:
         with working(edge.err, "writing the report"):
-            write_page(question, answers, html, OnConsole(edge.err))
+            write(make_result(spec, answers, OnConsole(edge.err)), html)
         say(edge.out, f"Report: {html}")
-    if claim is not None:
-        check_claim(findings, claim)
+    check_claim(findings, spec.verify.claim)
 
 
 def _laid_out(findings: "Findings") -> RenderableType:

@@ -151,7 +151,7 @@ def painted(wanted_rows):
         Painting(wanted=3, called=7, steps=5), rows=ROWS[own], labels=LABELS[own],
         generator=seeded(0),
     )  # fmt: skip
-    work = Work(steps=2, learning_rate=0.5)
+    work = Work(steps=2, rate=0.5)
     train_with(model, [(ROWS[honest], LABELS[honest])], painter, rounds=60, work=work)
     with torch.no_grad():
         found = painter.paint(20)
@@ -195,7 +195,7 @@ def course(defence=None, rounds=4):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
     return see_course(
-        model, clients, own=own, rounds=rounds, work=Work(learning_rate=1.0), classes=10,
+        model, clients, own=own, rounds=rounds, work=Work(rate=1.0), classes=10,
         defence=defence,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from sklearn.ensemble import RandomForestClassifier
 from torch import nn
 
 from tacit.audit import SklearnTrainer, TorchTrainer
-from tacit.audit.membership import SETTINGS, Plan, Push, audit_membership, most_exposed
+from tacit.audit.membership import SETTINGS, Effort, Push, audit_membership, most_exposed
 from tacit.audit.ranking import Ranking
 from tacit.errors import ConfigError, DataError
 
@@ -36,8 +36,8 @@ def model(sides):
 
 
 def test_an_overfitted_model_is_found_out_under_every_threat(sides, model):
-    plan = Plan(shadows=4, push=Push(warm_rounds=5, rounds=3))
-    audit = audit_membership(model, *sides, trainer=TRAINER, plan=plan)
+    push, effort = Push(warm_rounds=5, rounds=3), Effort(shadows=4)
+    audit = audit_membership(model, *sides, trainer=TRAINER, effort=effort, push=push)
     assert {one.threat.name for one in audit.findings} == {
         one.threat.name for one in SETTINGS.values()
     }
@@ -54,7 +54,9 @@ def test_an_overfitted_model_is_found_out_under_every_threat(sides, model):
 
 
 def test_a_model_that_never_saw_the_members_is_not_accused(sides):
-    audit = audit_membership(build(), *sides, plan=Plan(threats=("scores", "labels", "gradients")))
+    audit = audit_membership(
+        build(), *sides, effort=Effort(threats=("scores", "labels", "gradients"))
+    )
     # Each accusation has a chance below 0.05 / 16; there are eight.
     assert not any(one.is_found for one in audit.findings)
 
@@ -62,17 +64,17 @@ def test_a_model_that_never_saw_the_members_is_not_accused(sides):
 def test_a_forest_is_audited_without_gradients_and_says_so(sides):
     forest = RandomForestClassifier(10, random_state=0).fit(*sides[0])
     trainer = SklearnTrainer(estimator=RandomForestClassifier(5), classes=3)
-    audit = audit_membership(forest, *sides, trainer=trainer, plan=Plan(shadows=4))
+    audit = audit_membership(forest, *sides, trainer=trainer, effort=Effort(shadows=4))
     found = {one.attack for one in audit.findings if one.is_found}
     assert {"loss", "label gap", "label robustness", "LiRA, offline"} <= found
     assert any("no gradients" in note for note in audit.notes)
     with pytest.raises(DataError, match="no gradients"):
-        audit_membership(forest, *sides, plan=Plan(threats=("gradients",)))
+        audit_membership(forest, *sides, effort=Effort(threats=("gradients",)))
 
 
 def test_groups_can_be_named(sides, model):
     words = ["north" if number % 2 else "south" for number in range(2 * ROWS)]
-    audit = audit_membership(model, *sides, plan=Plan(threats=("scores",)), groups=words)
+    audit = audit_membership(model, *sides, effort=Effort(threats=("scores",)), groups=words)
     assert [row[0] for row in audit.sheets[1].rows] == ["north", "south"]
 
 
@@ -98,15 +100,18 @@ def test_what_cannot_be_audited_is_refused(sides, model):
     with pytest.raises(DataError, match="one shape"):
         audit_membership(model, (members[0][:, :4], members[1]), others)
     with pytest.raises(DataError, match="need a trainer"):
-        audit_membership(model, *sides, plan=Plan(threats=("shadows",)))
+        audit_membership(model, *sides, effort=Effort(threats=("shadows",)))
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"threats": ("x",)}, {"shadows": 5}, {"shadows": 2}, {"known_share": 1.0}]
-)
-def test_a_plan_that_makes_no_sense_is_refused(wrong):
+@pytest.mark.parametrize("wrong", [{"threats": ("x",)}, {"shadows": 5}, {"shadows": 2}])
+def test_efforts_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ConfigError):
-        Plan(**wrong)
+        Effort(**wrong)
+
+
+def test_a_white_box_attacker_knows_some_members_and_not_all(sides, model):
+    with pytest.raises(ConfigError, match="known_share: wanted between 0 and 1"):
+        audit_membership(model, *sides, known_share=1.0)
 
 
 def test_a_model_with_batch_statistics_has_no_malicious_participant(sides):
@@ -115,6 +120,6 @@ def test_a_model_with_batch_statistics_has_no_malicious_participant(sides):
     )
     x, y = sides[0]
     target = trainer(torch.tensor(x), torch.tensor(y), seed=0).module
-    audit = audit_membership(target, *sides, trainer=trainer, plan=Plan(shadows=4))
+    audit = audit_membership(target, *sides, trainer=trainer, effort=Effort(shadows=4))
     assert any("statistics of batches" in note for note in audit.notes)
     assert any(one.attack == "gradient norm" for one in audit.findings)

@@ -217,7 +217,7 @@ def test_training_with_noise_does_not_learn_the_canary():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = SmallSpeaker(VOCAB, CONTEXT, width=16, layers=1)
-    settings = DpSgd(steps=20, rate=0.2, clip=1.0, multiplier=2.0, learning_rate=0.5)
+    settings = DpSgd(steps=20, sample_rate=0.2, clip=1.0, multiplier=2.0, rate=0.5)
     event = train_dp_sgd(model, texts[:, :-1], texts[:, 1:], settings, prg=Prg(b"k" * 16))
     assert event.count == 20
     seen = see_module(model, vocab=VOCAB, context=CONTEXT)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from tacit.audit.membership import Effort
 from tacit.audit.privacy.claims import (
-    Trials,
     claim_of_spec,
     claim_of_training,
     try_federated,
@@ -15,7 +15,7 @@ from tacit.dp import DpSgd
 from tacit.errors import ConfigError
 from tacit.federated import FederatedSpec, PrivacySpec
 
-HONEST = DpSgd(steps=2, rate=1.0, clip=1.0, multiplier=1.0, learning_rate=0.5)
+HONEST = DpSgd(steps=2, sample_rate=1.0, clip=1.0, multiplier=1.0, rate=0.5)
 ROWS = 60
 
 
@@ -30,7 +30,7 @@ def test_the_noise_of_a_federated_round_is_tried_and_the_verdict_says_its_power(
     policy = FederatedSpec(
         clients=8, rounds=2, aggregator=aggregator, privacy=wish, minimum=4, colluding_share=0.0
     )
-    (verdict,) = try_federated(policy, Trials(rounds=600))
+    (verdict,) = try_federated(policy, Effort(rounds=600))
     assert not verdict.is_contradicted
     assert verdict.claim.subject == subject
     assert verdict.power.factor > 0.5
@@ -43,7 +43,7 @@ def try_claim(claim):
         HONEST,
         claim,
         (rows, torch.arange(ROWS) % 3),
-        Trials(canaries=60, rounds=400),
+        Effort(canaries=60, rounds=400),
         trainer=DpTrainer(make=Build("linear", (8,), 3), settings=HONEST),
         classes=3,
     )

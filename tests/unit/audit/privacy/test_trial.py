@@ -25,8 +25,8 @@ from tacit.errors import ConfigError
 from tacit.ring import Prg
 
 DELTA = 1e-5
-SAMPLED = DpSgd(steps=3, rate=0.25, clip=1.0, multiplier=2.0)
-WHOLE = DpSgd(steps=2, rate=1.0, clip=0.5, multiplier=1.0)
+SAMPLED = DpSgd(steps=3, sample_rate=0.25, clip=1.0, multiplier=2.0)
+WHOLE = DpSgd(steps=2, sample_rate=1.0, clip=0.5, multiplier=1.0)
 
 
 def prg(number):
@@ -45,7 +45,7 @@ def no_clipping(model, x, labels, settings, *, prg):
 
 
 def everyone(model, x, labels, settings, *, prg):
-    whole = replace(settings, rate=1.0, learning_rate=settings.learning_rate / settings.rate)
+    whole = replace(settings, sample_rate=1.0, rate=settings.rate / settings.sample_rate)
     return train_dp_sgd(model, x, labels, whole, prg=prg)
 
 
@@ -71,7 +71,7 @@ def test_over_twenty_runs_the_bound_never_exceeds_the_accountant():
 @pytest.mark.parametrize("train", [no_clipping, everyone])
 def test_one_run_catches_missing_clipping_and_sampling(train):
     # Per step the claim is small; without the protection the canaries are plain to see.
-    settings = replace(SAMPLED, steps=60, rate=0.02)
+    settings = replace(SAMPLED, steps=60, sample_rate=0.02)
     bound, _ = audit_training(train, settings, delta=DELTA, prg=prg(1), canaries=400)
     assert bound.epsilon > claimed(settings)
 
@@ -92,7 +92,7 @@ def test_rounds_of_an_honest_training_stand():
         (half_noise, WHOLE, 400),
         (half_noise, SAMPLED, 400),  # where the canary itself is as good as invisible
         (no_clipping, WHOLE, 100),
-        (everyone, replace(SAMPLED, multiplier=1.0, rate=0.1), 1000),
+        (everyone, replace(SAMPLED, multiplier=1.0, sample_rate=0.1), 1000),
     ],
 )
 def test_rounds_catch_every_planted_bug(train, settings, rounds):
@@ -103,18 +103,18 @@ def test_rounds_catch_every_planted_bug(train, settings, rounds):
 
 @pytest.mark.slow
 def test_what_one_run_would_catch_is_known_beside_what_it_found():
-    loud = replace(SAMPLED, steps=60, rate=0.02)
+    loud = replace(SAMPLED, steps=60, sample_rate=0.02)
     # Four hundred right guesses prove ε = 3.7 at 95 %: more is claimed here, and nothing is caught.
     nothing = one_run_power(WHOLE, claimed=6.57, delta=DELTA)
     assert (nothing.factor, nothing.probability) == (0.0, 0.0)
     assert str(nothing) == "nothing, not even missing noise"
-    assert one_run_power(replace(loud, rate=1.0), claimed=0.1, delta=DELTA).factor >= 0.25
+    assert one_run_power(replace(loud, sample_rate=1.0), claimed=0.1, delta=DELTA).factor >= 0.25
 
 
 @pytest.mark.slow
 def test_a_thousand_honest_trainings_of_the_shipped_job_are_not_accused():
     """By the statistic of one run; rounds err once in a million by their confidence."""
-    settings = DpSgd(steps=40, rate=0.2, clip=1.0, multiplier=2.0)
+    settings = DpSgd(steps=40, sample_rate=0.2, clip=1.0, multiplier=2.0)
     generator, limit = torch.Generator().manual_seed(0), claimed(settings)
     for _ in range(1000):
         ranking = _simulated(settings, 1.0, 200, generator)

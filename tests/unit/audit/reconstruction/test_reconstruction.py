@@ -85,7 +85,7 @@ def test_one_local_step_is_the_gradient():
 
 
 def test_several_local_steps_are_those_of_plain_gradient_descent():
-    model, work = made(dense), Work(steps=4, learning_rate=0.3, batch=2)
+    model, work = made(dense), Work(steps=4, rate=0.3, batch=2)
     update = do_work(model, ROWS[:5], LABELS[:5], work)
     before = [p.detach().clone() for p in model.parameters()]
     optimiser = torch.optim.SGD(model.parameters(), 0.3)
@@ -170,7 +170,7 @@ def test_a_jacobian_that_is_too_large_is_refused():
 
 
 def test_several_local_steps_are_unrolled_by_the_attack():
-    work = Work(steps=3, learning_rate=0.05)
+    work = Work(steps=3, rate=0.05)
     seen, rows = look(made(sigmoid_net), at=2, work=work)
     found = idlg(seen, generator=seeded(0))
     assert float(squared_errors(found.rows, rows)) < 1e-3

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tacit.audit import Fleet, TorchTrainer
-from tacit.audit.membership import Plan, Push, sweep
+from tacit.audit.membership import Effort, Push, sweep
 from tacit.audit.targets import play_rounds
 from tacit.errors import ConfigError, DataError
 
@@ -68,11 +68,11 @@ def test_a_sweep_shows_that_less_training_leaks_less(pool):
         f"epochs {epochs}": TorchTrainer(build=build, epochs=epochs, batch=8, rate=0.1)
         for epochs in (1, 40)
     }
-    plan = Plan(threats=("scores",))
-    curve, sheet = sweep(trainers, *sides, name="epochs", plan=plan, fleet=Fleet())
+    effort = Effort(threats=("scores",))
+    curve, sheet = sweep(trainers, *sides, name="epochs", effort=effort, fleet=Fleet())
     assert [row[0] for row in sheet.rows] == ["epochs 1", "epochs 40"]
     areas = [float(row[2].split()[0]) for row in sheet.rows]
     assert areas[0] < areas[1]
     assert sorted(y for _, y in curve.points) == pytest.approx(areas, abs=1e-3)
     with pytest.raises(ConfigError, match="one setting"):
-        sweep({}, *sides, name="epochs", plan=plan, fleet=Fleet())
+        sweep({}, *sides, name="epochs", effort=effort, fleet=Fleet())

@@ -1,22 +1,20 @@
-"""The job file of kind "audit": what is attacked, how it is trained, what is claimed and tried.
+"""What is said about an audit: what is attacked, how it is trained, what is claimed and tried.
 
 Nothing here is promised to anyone: an audit plays games with the data of whoever runs it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge
 
-from tacit.audit.membership import SETTINGS, Plan
-from tacit.audit.privacy.claims import Trials
-from tacit.dp import DpSgd, GaussianKind
+from tacit.audit.membership import Effort
+from tacit.audit.target import Descent
+from tacit.dp import DpSgd
 from tacit.errors import ConfigError
 from tacit.federated import ModelName
-from tacit.jobs.config import Job, PartyEntry
-from tacit.spec import LOCAL, Count, Positive, Share, refuse
+from tacit.spec import LOCAL, Count, Share, refuse
 
 _WHO_IS_A_MEMBER = (
     "the weights of model.file were trained elsewhere, and only you know on which rows; an audit "
@@ -28,6 +26,7 @@ _QUICK_ROWS = 1000
 _QUICK_SHADOWS = 8
 _QUICK_TRIALS = 100
 _QUICK_ROUNDS = 1000  # many share a run
+_QUICK_TEXTS, _QUICK_DRAWS = 4, 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,7 @@ class AuditData:
 
     @property
     def names_members(self) -> bool:
-        """Tell whether the job says which rows are members."""
+        """Tell whether it is said which rows are members."""
         return self.members is not None or self.member is not None
 
 
@@ -92,113 +91,30 @@ class AuditModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditTrain:
-    """[train]: how target and shadow models are trained, unless [privacy] says otherwise."""
-
-    epochs: Count = 50
-    batch: Count = 64
-    rate: Positive = 0.05
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    device: str = field(default="cpu", metadata=LOCAL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditPrivacy:
+class AuditPrivacy(DpSgd):
     """[privacy]: DP-SGD, and the claim that is put to the test.
 
     Attributes:
-        steps, sample_rate, clip, multiplier, learning_rate, noise: of DP-SGD.
         delta: of the claim.
         claimed_epsilon: what is claimed; what the accountant says if not given.
     """
 
-    steps: int
-    sample_rate: float
-    clip: float
-    multiplier: float
-    learning_rate: float = 0.5
+    rate: float = 0.5
     delta: Share = 1e-5
     claimed_epsilon: Annotated[float, Ge(0)] | None = None
-    noise: GaussianKind = "continuous"
-
-    def __post_init__(self) -> None:
-        self.settings()
-
-    def settings(self) -> DpSgd:
-        """Return how the model is trained."""
-        return DpSgd(
-            steps=self.steps,
-            rate=self.sample_rate,
-            clip=self.clip,
-            multiplier=self.multiplier,
-            learning_rate=self.learning_rate,
-            noise=self.noise,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditTable:
-    """[audit]: what is tried, and with how much effort.
-
-    Attributes:
-        threats: some of the membership threats; all that the target allows if empty.
-        shadows: shadow models; even.
-        canaries: in the one run that bounds ε.
-        rounds: trials of a single round.
-        confidence: of the ε lower bounds from one run; rounds are tried at 1 − 1e-6, or at this
-            if it is larger.
-        seed: of coins, models and attacks.
-        workers: processes that train shadow models.
-        cache: a folder for shadow models' outputs; beside the result if not given.
-        sweep: values of a defence to train and attack with, one after the other.
-        sweep_setting: "epochs", "weight_decay" or "dropout"; with [privacy], "multiplier".
-    """
-
-    threats: tuple[str, ...] = ()
-    shadows: int = 16
-    canaries: Annotated[int, Ge(2)] = 400
-    rounds: Annotated[int, Ge(100)] = 4000
-    confidence: Annotated[float, Ge(0.5), Lt(1)] = 0.95
-    seed: int = 0
-    workers: Count = field(default=1, metadata=LOCAL)
-    cache: Path | None = field(default=None, metadata=LOCAL)
-    sweep: tuple[float, ...] = ()
-    sweep_setting: Literal["epochs", "weight_decay", "dropout", "multiplier"] = "weight_decay"
-
-    def __post_init__(self) -> None:
-        strange = [name for name in self.threats if name not in SETTINGS]
-        if strange:
-            refuse("threats", f"wanted some of {', '.join(SETTINGS)}, got {strange[0]!r}")
-        try:
-            self.plan()
-        except ConfigError as error:
-            refuse("shadows", str(error))
-
-    def plan(self) -> Plan:
-        """Return what is tried against membership."""
-        return Plan(threats=self.threats, shadows=self.shadows, seed=self.seed)
-
-    def trials(self) -> Trials:
-        """Return how claims are put to the test."""
-        names = ("canaries", "rounds", "confidence", "seed")
-        return Trials(**{name: getattr(self, name) for name in names})
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditJob(Job):
-    """A job of kind "audit"."""
+class AuditSpec:
+    """Attack a classifier that is trained here, or was elsewhere, and put its ε to the test."""
 
     data: AuditData
-    parties: Mapping[str, PartyEntry] = field(default_factory=dict)
-    model: AuditModel = field(default_factory=AuditModel)
-    train: AuditTrain = field(default_factory=AuditTrain)
+    model: AuditModel = AuditModel()
+    train: Descent = Descent()  # noqa: RUF009  it is frozen
     privacy: AuditPrivacy | None = None
-    audit: AuditTable = field(default_factory=AuditTable)
+    audit: Effort = Effort()  # noqa: RUF009  it is frozen
 
     def __post_init__(self) -> None:
-        if self.parties:
-            refuse("parties", "an audit has no parties: it runs here, alone")
         if self.model.file is not None and not self.data.names_members:
             refuse("data.members", _WHO_IS_A_MEMBER)
         if self.audit.sweep and (self.audit.sweep_setting == "multiplier") != bool(self.privacy):
@@ -209,29 +125,122 @@ class AuditJob(Job):
         for value in self.audit.sweep:
             self.swept(value)
 
-    def role(self, party: str) -> str:
-        """Say what a party does."""
-        return "attacks"
-
     def swept(self, value: float) -> Self:
-        """Return the same job with the swept setting at a value."""
+        """Return the same audit with the swept setting at a value."""
         setting = self.audit.sweep_setting
-        table = replace(self.audit, sweep=())
+        effort = replace(self.audit, sweep=())
         if setting == "multiplier" and self.privacy is not None:
-            return replace(self, audit=table, privacy=replace(self.privacy, multiplier=value))
+            return replace(self, audit=effort, privacy=replace(self.privacy, multiplier=value))
         if setting == "dropout":
-            return replace(self, audit=table, model=replace(self.model, dropout=value))
+            return replace(self, audit=effort, model=replace(self.model, dropout=value))
         if setting == "epochs":
-            return replace(self, audit=table, train=replace(self.train, epochs=int(value)))
-        return replace(self, audit=table, train=replace(self.train, weight_decay=value))
+            return replace(self, audit=effort, train=replace(self.train, epochs=int(value)))
+        return replace(self, audit=effort, train=replace(self.train, weight_decay=value))
 
     def quickened(self) -> Self:
-        """Return the same job with less effort, for a first answer."""
+        """Return the same audit with less effort, for a first answer."""
         rows = min(self.data.rows or _QUICK_ROWS, _QUICK_ROWS)
-        table = replace(
+        effort = replace(
             self.audit,
             shadows=min(self.audit.shadows, _QUICK_SHADOWS),
             canaries=min(self.audit.canaries, _QUICK_TRIALS),
             rounds=min(self.audit.rounds, _QUICK_ROUNDS),
         )
-        return replace(self, data=replace(self.data, rows=rows), audit=table)
+        return replace(self, data=replace(self.data, rows=rows), audit=effort)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmModel:
+    """[model]: what is attacked.
+
+    Attributes:
+        path: a folder with config.json and weights, or a GGUF file.
+        second: another model that was not trained on the texts, for one of the rankings.
+    """
+
+    path: Path = field(metadata=LOCAL)
+    second: Path | None = field(default=None, metadata=LOCAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excerpts:
+    """Which beginnings of texts are attacked.
+
+    Attributes:
+        count: how many are attacked: the first that are long enough.
+        prefix: tokens that the attacker knows.
+        tokens: tokens after them, that it wants.
+    """
+
+    count: Count = 20
+    prefix: Count = 8
+    tokens: Count = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmTexts(Excerpts):
+    """[texts]: what the model was trained on.
+
+    Attributes:
+        file: one text per line.
+    """
+
+    file: Path = field(metadata=LOCAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canaries:
+    """[canaries]: secrets of one form that were planted before training.
+
+    Attributes:
+        sentence: what stands before the secret, up to its first character.
+        planted: the secrets, all of one length, drawn at random.
+        alphabet: the characters that they are made of, a token each.
+    """
+
+    sentence: str
+    planted: tuple[str, ...]
+    alphabet: str = "0123456789"
+
+    def __post_init__(self) -> None:
+        if not self.planted or len({len(one) for one in self.planted}) != 1 or not self.planted[0]:
+            raise ConfigError(f"planted: wanted secrets of one length, got {len(self.planted)}")
+        if not all(set(one) <= set(self.alphabet) for one in self.planted):
+            raise ConfigError(f"planted: wanted secrets out of the characters {self.alphabet!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmEffort:
+    """[audit]: with how much effort a language model is attacked.
+
+    Attributes:
+        draws: texts that the model says after every prefix.
+        depths: how many layers a user runs where the model is cut; first, middle and last if empty.
+        noise: at the middle cut, in standard deviations of the hidden states.
+        beams: beginnings that are kept while a text is rebuilt.
+        seed: of draws and noise.
+    """
+
+    draws: Count = 20
+    depths: tuple[int, ...] = ()
+    noise: tuple[Annotated[float, Ge(0)], ...] = ()
+    beams: Count = 2
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditLlmSpec:
+    """Attack a language model: texts it was trained on, planted canaries, its hidden states."""
+
+    model: LlmModel
+    texts: LlmTexts
+    canaries: Canaries | None = None
+    audit: LlmEffort = LlmEffort()
+
+    def quickened(self) -> Self:
+        """Return the same audit with fewer texts, draws and cuts."""
+        few = replace(self.texts, count=min(self.texts.count, _QUICK_TEXTS))
+        less = replace(
+            self.audit, draws=min(self.audit.draws, _QUICK_DRAWS), beams=1, noise=(), depths=(1,)
+        )
+        return replace(self, texts=few, audit=less)
