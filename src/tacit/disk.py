@@ -3,6 +3,7 @@
 A file that was flushed can still be lost in a power cut with its name: the name lies in the folder,
 and a rename may reach the disk seconds later. So a file is written beside its place and flushed,
 takes its place by a rename, and then the folder is flushed as well (Pillai et al., OSDI 2014).
+What is counted and kept by it is `tacit.vault`'s. No other file of the house locks.
 """
 
 import errno
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import final
+from typing import BinaryIO, final
 
 from tacit.errors import InputError
 
@@ -37,10 +38,7 @@ class DurableFile:
             InputError: it cannot be read, or has another name, which would go on by itself.
         """
         try:
-            # A pipe without a writer would block already when it is opened.
-            held = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(held, "rb") as stream:
-                found = _regular(held)
+            with _opened(self.path) as (stream, found):
                 if found.st_size > most:
                     raise OSError(errno.EFBIG, f"it has more than {most} bytes")
                 content = stream.read()
@@ -131,18 +129,24 @@ def _locked(path: Path) -> int | str:
     """Lock a file, or say who has."""
     while True:
         held = _opened_lock(path)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had it may have removed it since it was opened: then others have another.
-            if os.path.samestat(os.fstat(held), os.lstat(path)):
-                return held
-        except BlockingIOError:
+        if not lock_open(held):
             who = os.pread(held, _LONGEST_NAME, 0).decode(errors="replace")
             os.close(held)
             return who
-        except FileNotFoundError:
-            pass
+        # Whoever had it may have removed it since it was opened: then others have another.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(held), os.lstat(path)):
+                return held
         os.close(held)
+
+
+def lock_open(held: int, *, is_shared: bool = False) -> bool:
+    """Lock a file that is open, until it is closed; return False if somebody else has locked it."""
+    try:
+        fcntl.flock(held, fcntl.LOCK_NB | (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX))
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _opened_lock(path: Path) -> int:
@@ -163,6 +167,30 @@ def _opened_lock(path: Path) -> int:
     return held
 
 
+def read_regular(path: Path, *, most: int, at: int = 0) -> bytes:
+    """Read up to so many bytes of a file; a pipe or a device, which need not end, is refused.
+
+    Args:
+        path: the file; a link counts as what it leads to.
+        most: how many bytes; whoever wants the whole file asks for one more than it may have.
+        at: from where on; below 0, so many bytes before the end.
+
+    Raises:
+        OSError: it cannot be read or is no regular file.
+    """
+    with _opened(path) as (stream, found):
+        stream.seek(at if at >= 0 else max(found.st_size + at, 0))
+        return stream.read(most)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result]]:
+    # A pipe without a writer would block already when it is opened.
+    held = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(held, "rb") as stream:
+        yield stream, _regular(held)
+
+
 def _regular(held: int) -> os.stat_result:
     """Return the facts of an open file; a pipe or a device, which need not end, is refused."""
     found = os.fstat(held)
@@ -179,19 +207,43 @@ def write_durable(path: Path, content: bytes) -> None:
     Raises:
         InputError: it cannot be written; what was there before stays.
     """
+    try:
+        _replace(path, content, mode=0o600)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file as `write_durable` does, for whoever may read new files of this user.
+
+    Raises:
+        InputError: the folder is missing, full or not writable, or the path is not a plain file;
+            nothing is left behind and an older file of that name stays as it was.
+    """
+    if path.exists() and not path.is_file():
+        raise InputError(f"cannot write {path}: it exists and is not a plain file")
+    try:
+        _replace(path, text.encode("utf-8"), mode=0o666)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}; no partial file was left"
+        ) from error
+
+
+def _replace(path: Path, content: bytes, *, mode: int) -> None:
+    # Same folder, so that the rename stays within one file system.
     part = path.with_name(f".{_short(path)}.{secrets.token_hex(6)}.part")
     try:
-        number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with os.fdopen(number, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(part, path)
         flush_folder(path.parent)
-    except OSError as error:
+    finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-        raise _unwritten(path, error) from error
 
 
 def make_durable(folder: Path) -> None:
@@ -209,6 +261,12 @@ def make_durable(folder: Path) -> None:
         raise InputError(f"cannot make {folder}: {error.strerror}") from error
     if not folder.is_dir():
         raise InputError(f"cannot make {folder}: it is not a folder")
+
+
+def is_mine_alone(folder: Path) -> bool:
+    """Tell whether a folder is this user's, and nobody else can put anything into it."""
+    found = folder.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def flush_folder(folder: Path) -> None:

@@ -23,6 +23,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tacit"
 ROOMS = ("transport", "party", "crypto", "federated", "inference/service", "llm/backend")
+LEAVES = ("disk.py", "vault.py")
 NO_GUARDS = {
     # What one's own user asked for, what is malformed whoever sent it, and silence.
     *("ConfigError", "ClickException", "DataError", "RangeError", "FrameError", "BadHeadError"),
@@ -62,7 +63,7 @@ def number(tree: ast.AST, file: str) -> Iterator[tuple[ast.Raise, str]]:
 def find_guards() -> list[str]:
     """List the guards of all rooms."""
     paths = [path for room in ROOMS for path in sorted(SOURCE.glob(f"{room}/**/*.py"))]
-    paths.append(SOURCE / "disk.py")
+    paths += [SOURCE / name for name in LEAVES]
     return [name for path in paths for _, name in number(ast.parse(path.read_text()), _short(path))]
 
 
@@ -124,7 +125,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if not fullname.startswith("tacit."):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        rooms = (f"{SOURCE}/disk.py", *(f"{SOURCE / room}/" for room in ROOMS))
+        rooms = (*(f"{SOURCE / name}" for name in LEAVES), *(f"{SOURCE / room}/" for room in ROOMS))
         if spec is not None and (spec.origin or "").startswith(rooms):
             spec.loader = _Loader(fullname, spec.origin)
         return spec

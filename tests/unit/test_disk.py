@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import torch
 
 from support.machine import Disk, full_disk
 from tacit import disk as disk_module
-from tacit.disk import DurableFile, durable, make_durable, sole, write_durable
+from tacit.disk import DurableFile, durable, make_durable, sole, write_durable, write_whole
 from tacit.dp import ADD_REMOVE_MARKS, Book, Pure
 from tacit.errors import InputError, PartyError
 from tacit.federated.journal import RecordLedger, open_journal
@@ -179,6 +180,10 @@ def lines(path, name):
     return (path / name).read_text().splitlines()
 
 
+def entries(path, name, kind):
+    return json.loads((path / name).read_bytes())[f"tacit {kind}"]
+
+
 COUNTS = {
     "book": (
         spend_book,
@@ -187,10 +192,10 @@ COUNTS = {
     ),
     "quota": (
         spend_quota,
-        lambda path: int(lines(path, "owner.tokens")[0].split()[1]),
+        lambda path: entries(path, "owner.tokens", "quota")["alice"],
         (CROWD - 1, 1),
     ),
-    "roster": (enrol_one, lambda path: len(lines(path, "owner.roles")), (CROWD + 1, 0)),
+    "roster": (enrol_one, lambda path: len(entries(path, "owner.roles", "roster")), (CROWD + 1, 0)),
     "ledger": (spend_ledger, lambda path: len(lines(path, "rows.ledger")), (CROWD, 0)),
     "budget": (
         spend_budget,
@@ -235,7 +240,9 @@ def test_of_a_crowd_at_once_each_is_counted_and_the_last_finds_no_room(
 
 def test_nobody_is_user_and_dealer_by_being_named_both_at_once(tmp_path, monkeypatch):
     assert at_once(enrol_both_ways, tmp_path, monkeypatch) == CROWD // 2
-    roles = {line.split()[0] for line in lines(tmp_path, "owner.roles") if line.endswith(" x")}
+    roles = {
+        one.split()[0] for one in entries(tmp_path, "owner.roles", "roster") if one.endswith(" x")
+    }
     assert len(roles) == 1
 
 
@@ -359,3 +366,86 @@ def test_a_folder_that_is_there_and_not_on_the_disk_is_not_taken_for_made(tmp_pa
     monkeypatch.setattr(disk_module, "flush_folder", full)
     with pytest.raises(InputError, match=r"cannot make .*new: No space left"):
         disk_module.make_durable(tmp_path / "new")
+
+
+# Texts for whoever may read new files of this user
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    write_whole(path, "new ε\n")
+    assert path.read_text(encoding="utf-8") == "new ε\n"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_file_gets_the_permissions_of_any_new_file(tmp_path):
+    (tmp_path / "plain").touch()
+    write_whole(tmp_path / "ours", "x")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")]
+    assert modes[0] == modes[1]
+
+
+# In a process of its own: the limit holds for everything that a process writes.
+SMALL_FILES = """
+import resource, sys
+from pathlib import Path
+from tacit.errors import InputError
+from tacit.disk import write_whole
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_whole(Path(sys.argv[1]), "x" * 100_000)
+except InputError as error:
+    print(error)
+"""
+
+
+def test_a_write_that_fails_midway_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_FILES, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"cannot write {path}: File too large; no partial file was left\n"
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "message"),
+    [
+        ("fsync", errno.ENOSPC, "No space left on device"),
+        ("replace", errno.EACCES, "Permission denied"),
+    ],
+)
+def test_a_refusal_by_the_system_leaves_nothing(tmp_path, monkeypatch, call, code, message):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(InputError, match=message):
+        write_whole(tmp_path / "a.txt", "x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_interruption_leaves_nothing(tmp_path, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "a.txt", "x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"cannot write .*none.*: No such file or directory"):
+        write_whole(tmp_path / "none" / "a.txt", "x")
+
+
+def test_a_path_that_is_no_plain_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(InputError, match="not a plain file"):
+            write_whole(path, "x")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)

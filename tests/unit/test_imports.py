@@ -23,6 +23,7 @@ LEAVES = {
     "plugins",
     "result",
     "spec",
+    "vault",
 }
 
 BELOW = {
@@ -38,6 +39,7 @@ MAY_IMPORT = {
     "extras": set(),
     "result": set(),
     "spec": set(),
+    "vault": set(),
     "ring": set(),
     "crypto": set(),
     "transport": set(),

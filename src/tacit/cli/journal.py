@@ -5,12 +5,11 @@ tell, how it ended. The file is locked while the run lives, so that a reader can
 died without a word from one that is silent.
 """
 
-import fcntl
 import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from rich.console import Console, ConsoleRenderable, RenderHook
 from rich.text import Text
 
 from tacit.cli.failure import describe
+from tacit.disk import lock_open
 from tacit.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ class Journal(RenderHook):
 def _lock(descriptor: int) -> bool:
     """Lock a file; a reader that tries the lock has it for a moment."""
     for _ in range(20):
-        with suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock_open(descriptor):
             return True
         time.sleep(0.05)
     return False

@@ -10,8 +10,6 @@ A silo's rows have a ledger beside them as long as they lie there: nothing is tr
 import hashlib
 import json
 import os
-import stat
-import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tacit.disk import DurableFile, durable, make_durable
+from tacit.disk import DurableFile, durable, is_mine_alone, make_durable
 from tacit.dp import Event, Ledger, epsilon, event_from_record, event_to_record
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.federated.config import round_config
@@ -31,10 +29,9 @@ from tacit.federated.records import ACCOUNTANT, train_records
 from tacit.federated.spec import FederatedSpec
 from tacit.federated.training import Learner
 from tacit.ring import Prg
+from tacit.vault import Once
 
-_ENTRY = struct.Struct("<Q16s")
-_BEGUN = bytes(16)
-_OVER = b"\xff" * 16
+_ROUND, _OVER = "round ", "over"
 _SERVER = "server"
 
 
@@ -47,11 +44,11 @@ class Journal:
 
     Guarantee: of any number of threads and processes, one enters a thing, and the rest are refused;
     what was entered stays entered if a process ends or power is cut.
-    Cost: a write of the whole file for every step; it has 24 bytes for each before.
+    Cost: a write of the whole file for every step; it has some 75 bytes for each before.
     """
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self._entered = Once(file, "journal")
 
     def begin(self, *, most: int, already: int = 0) -> int:
         """Enter a new round and return its number.
@@ -63,12 +60,12 @@ class Journal:
         Raises:
             PartyError: it would be one more than that, or the run is over.
         """
-        with self._opened() as (file, entries):
-            begun = [number for number, what in entries if what == _BEGUN]
+        with self._held() as entered:
+            begun = [int(name.removeprefix(_ROUND)) for name in entered if name.startswith(_ROUND)]
             number = max([already, *begun]) + 1
             if number > most:
                 raise PartyError(_SERVER, f"it asks for more than the {most} rounds of the spec")
-            _enter(file, entries, number, _BEGUN)
+            entered.add(f"{_ROUND}{number}")
         return number
 
     def enter(self, number: int, what: bytes) -> None:
@@ -77,11 +74,11 @@ class Journal:
         Raises:
             PartyError: it was entered before, or the run is over.
         """
-        digest = hashlib.sha256(b"tacit step" + what).digest()[:16]
-        with self._opened() as (file, entries):
-            if (number, digest) in entries:
+        name = f"{number} {hashlib.sha256(b'tacit step' + what).hexdigest()}"
+        with self._held() as entered:
+            if name in entered:
                 raise PartyError(_SERVER, "it asked for a step of a round that was answered before")
-            _enter(file, entries, number, digest)
+            entered.add(name)
 
     def end(self) -> None:
         """Enter that the run is over for this node: nothing is answered in it any more.
@@ -89,25 +86,22 @@ class Journal:
         Raises:
             PartyError: it was over.
         """
-        with self._opened() as (file, entries):
-            _enter(file, entries, 0, _OVER)
+        with self._held() as entered:
+            entered.add(_OVER)
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[DurableFile, list[tuple[int, bytes]]]]:
-        """Hold the file alone, with what was entered.
+    def _held(self) -> Iterator[set[str]]:
+        """Hold what was entered alone.
 
         Raises:
             PartyError: the run is over.
             InputError: the disk is full or not to be written to.
         """
         try:
-            with durable(self._file) as file:
-                raw = file.read() or b""
-                # What a crash of an older version cut short was never answered.
-                entries = list(_ENTRY.iter_unpack(raw[: len(raw) - len(raw) % _ENTRY.size]))
-                if (0, _OVER) in entries:
+            with self._entered.held() as entered:
+                if _OVER in entered:
                     raise PartyError(_SERVER, "it goes on with a run that this node has ended")
-                yield file, entries
+                yield entered
         except InputError as error:  # told to the server, so without the place
             raise InputError(
                 "this node cannot write its journal, and answers nothing: " + why(error)
@@ -131,8 +125,7 @@ def open_journal(folder: Path | None, *, run: int, node: int) -> Journal:
         make_durable(folder)
     except InputError as error:
         raise ConfigError(f"the journal's folder cannot be made: {why(error)}") from error
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if not is_mine_alone(folder):
         raise ConfigError(
             f"the journal's folder must be yours alone to write, which {folder} is not"
         )
@@ -148,10 +141,6 @@ def journal_of(folder: Path | None, key: bytes) -> Journal:
 def why(error: InputError) -> str:
     """Say why a file could not be written, without its place."""
     return str(getattr(error.__cause__, "strerror", None) or "its file is not as it should be")
-
-
-def _enter(file: DurableFile, entries: list[tuple[int, bytes]], number: int, what: bytes) -> None:
-    file.write(b"".join(_ENTRY.pack(*one) for one in (*entries, (number, what))))
 
 
 @final

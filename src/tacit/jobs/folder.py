@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tacit.disk import flush_folder, read_regular
 from tacit.errors import InputError
-from tacit.report.disk import flush_folder, read_regular
 
 RESULT = "result.json"
 REPORT = "report.html"

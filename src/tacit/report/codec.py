@@ -10,8 +10,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from tacit.disk import read_regular, write_whole
 from tacit.errors import DataError, InputError
-from tacit.report.disk import read_regular, write_whole
 from tacit.result import SCHEMA, Result
 
 _INT_LIMIT = 2**63

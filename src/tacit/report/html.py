@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from tacit.report.disk import write_whole
+from tacit.disk import write_whole
 from tacit.report.gallery import lay_pictures, lay_sheets
 from tacit.report.headline import GAMES, split_utility
 from tacit.report.ledger import lay_learned, lay_promised

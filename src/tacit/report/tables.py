@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tacit.disk import write_whole
 from tacit.errors import InputError
-from tacit.report.disk import write_whole
 from tacit.report.format import clean
 from tacit.report.tally import (
     CostRow,

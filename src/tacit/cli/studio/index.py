@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tacit import __version__, report
+from tacit.disk import read_regular
 from tacit.errors import InputError
 from tacit.jobs.folder import JOB, RESULT, write_text
 from tacit.jobs.toml import parse_toml
-from tacit.report.disk import read_regular
 from tacit.report.format import show_quantity
 from tacit.report.headline import pick_headline_metric, pick_private_claim
 from tacit.report.tally import find_slowest, time_at_work

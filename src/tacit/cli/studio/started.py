@@ -1,6 +1,5 @@
 """Runs that were started from the page: detached commands, known by the journal that they write."""
 
-import fcntl
 import json
 import os
 import re
@@ -13,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tacit.disk import lock_open, read_regular
 from tacit.errors import InputError
 from tacit.jobs.folder import write_text
 from tacit.party import python_command
-from tacit.report.disk import read_regular
 from tacit.result import TOLD
 
 JOB, PROGRESS, LOG, OPTIONS = "job.toml", "progress.jsonl", "log.txt", "options.json"
@@ -249,12 +248,9 @@ def _is_alive(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not lock_open(descriptor, is_shared=True)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _real(value: object) -> float:

@@ -5,17 +5,13 @@ user of one job who deals for another gets nothing by that alone; but it would t
 user's help, and the owner should know.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import final
 
-from tacit.disk import durable
-from tacit.errors import ConfigError, FrameError, InputError
+from tacit.errors import ConfigError, FrameError
 from tacit.llm.backend.chat_file import ChatFile
-
-Entry = tuple[str, str]
-"""A role and a fingerprint."""
+from tacit.vault import Counter, Once, UsedError
 
 
 def enrol(jobs: Mapping[Path, ChatFile], keys: Path) -> None:
@@ -29,36 +25,22 @@ def enrol(jobs: Mapping[Path, ChatFile], keys: Path) -> None:
         InputError: the file cannot be read or written, or is not what was written.
     """
     file = keys / "owner.roles"
-    with durable(file) as roster:
-        known = _read_roles(roster.read() or b"", file)
+    with Once(file, "roster").held() as roster:
         found = {
-            (role, job.parties[role].key): path
+            f"{role} {job.parties[role].key}": path
             for path, job in jobs.items()
             for role in ("user", "dealer")
         }
-        _refuse_both({**dict.fromkeys(known, file), **found})
-        text = "".join(f"{role} {key}\n" for role, key in sorted(known | found.keys()))
-        roster.write(text.encode())
-
-
-def _read_roles(data: bytes, file: Path) -> set[Entry]:
-    lines = [line.split() for line in data.decode(errors="replace").splitlines()]
-    if any(len(words) != 2 or words[0] not in ("user", "dealer") for words in lines):
-        raise InputError(
-            f"{file} is damaged: wanted 'user' or 'dealer' and a key in every line; put back a "
-            "copy, or remove the file, and who was user or dealer before is forgotten"
-        )
-    return {(role, key) for role, key in lines}
-
-
-def _refuse_both(entries: Mapping[Entry, Path]) -> None:
-    for (role, key), path in entries.items():
-        other = entries.get(("dealer", key))
-        if role == "user" and other is not None:
-            raise ConfigError(
-                f"{key} is the user in {path} and the dealer in {other}: who deals for an owner "
-                "must use none of its models; choose another dealer, or another user"
-            )
+        known = {**dict.fromkeys(roster, file), **found}
+        for name, path in known.items():
+            role, _, key = name.partition(" ")
+            other = known.get(f"dealer {key}")
+            if role == "user" and other is not None:
+                raise ConfigError(
+                    f"{key} is the user in {path} and the dealer in {other}: who deals for an "
+                    "owner must use none of its models; choose another dealer, or another user"
+                )
+        roster.update(found)
 
 
 @final
@@ -70,9 +52,8 @@ class TokenQuota:
     """
 
     def __init__(self, folder: Path, key: str, most: int) -> None:
-        self._file = folder / "owner.tokens"
-        self._key = key
-        self._most = most
+        self._counter = Counter(folder / "owner.tokens", "quota", most=most)
+        self._key, self._most = key, most
 
     def __call__(self, tokens: int, user: str) -> None:
         """Count tokens.
@@ -81,24 +62,11 @@ class TokenQuota:
             FrameError: they are more than are left.
             InputError: the file cannot be read or written, or is not what was written.
         """
-        with durable(self._file) as file:
-            counts = self._read(file.read() or b"")
-            used = counts.get(self._key, 0)
-            if used + tokens > self._most:
-                raise FrameError(
-                    user,
-                    f"asks for {tokens} tokens, and {max(0, self._most - used)} are left of the "
-                    f"{self._most} that its key may have; the owner sets that with --quota",
-                )
-            counts[self._key] = used + tokens
-            file.write("".join(f"{key} {count}\n" for key, count in counts.items()).encode())
-
-    def _read(self, data: bytes) -> dict[str, int]:
-        # A line that is passed over would give its key a fresh quota: nothing is guessed here.
-        lines = [line.split() for line in data.decode(errors="replace").splitlines()]
-        if any(len(words) != 2 or not re.fullmatch("[0-9]{1,18}", words[1]) for words in lines):
-            raise InputError(
-                f"{self._file} is damaged: wanted a key and a number of tokens in every line; "
-                "put back a copy, or remove the file, and every key starts at 0"
-            )
-        return {key: int(count) for key, count in lines}
+        try:
+            self._counter.use(self._key, tokens)
+        except UsedError as error:
+            raise FrameError(
+                user,
+                f"asks for {tokens} tokens, and {error.left} are left of the {self._most} that its "
+                "key may have; the owner sets that with --quota",
+            ) from None

@@ -5,7 +5,6 @@ another key and the corrections. The dealer knows every mask: it must not pool w
 computing party, before or after.
 """
 
-import fcntl
 import hmac
 import json
 import os
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.crypto import derive
-from tacit.disk import flush_folder
+from tacit.disk import flush_folder, is_mine_alone, lock_open
 from tacit.errors import DataError, InputError, TacitError
 from tacit.mpc.material.dealer import step_stream
 from tacit.mpc.material.randomness import correction_bytes, has_corrections
@@ -95,7 +94,8 @@ def write_material(path: Path, facts: MaterialFacts, key: bytes) -> Iterator[Mat
         number, name = mkstemp(prefix=f"{path.name}.", suffix=_PART, dir=path.parent)
         part = Path(name)
         with os.fdopen(number, "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            # Who sweeps at this moment takes it for a leftover: then it gets no name in the end.
+            lock_open(file.fileno())
             _write_head(file, facts, key)
             yield MaterialWriter(file, key, path)
             file.flush()
@@ -313,10 +313,10 @@ def _make_private(folder: Path) -> None:
     """Make a folder that its owner alone can read, or see to it that nobody else can change it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        is_private = is_mine_alone(folder)
     except OSError as error:
         raise DataError(f"cannot make {folder}: {error.strerror}") from error
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    if not is_private:
         raise DataError(
             f"others can put files of their own into {folder}; choose a folder of yours alone, or "
             f"run: chmod 700 {folder}"
@@ -327,8 +327,8 @@ def _remove_leftovers(path: Path) -> None:
     """Remove what is left of dealings that were cut off; others are locked by who writes them."""
     for part in path.parent.glob(f"{escape(path.name)}.*{_PART}"):
         with suppress(OSError), part.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            part.unlink()
+            if lock_open(file.fileno()):
+                part.unlink()
 
 
 def _unwritten(path: Path, error: OSError) -> DataError:
@@ -338,11 +338,11 @@ def _unwritten(path: Path, error: OSError) -> DataError:
 def _lock(file: BinaryIO, path: Path) -> None:
     """Keep others out who have the same file open, under this name or another."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DataError(f"{path} is in use; masks are used once") from None
+        is_mine = lock_open(file.fileno())
     except OSError as error:
         raise DataError(f"cannot lock {path}: {error.strerror}") from error
+    if not is_mine:
+        raise DataError(f"{path} is in use; masks are used once")
 
 
 def _mark_of(path: Path) -> Path:

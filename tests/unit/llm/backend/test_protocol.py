@@ -133,8 +133,12 @@ def test_a_full_disk_does_not_make_a_quota_forget(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "damaged",
-    [b"alice 9O\n", b"bob 5\nalice\n", b"\xff\x00", b"alice -1\n"],
-    ids=["letter", "no count", "no text", "negative"],
+    [
+        b"alice 90\n",
+        *(b'{"tacit quota": {"bob": 5, "alice": %s}}' % one for one in (b'"9O"', b"null", b"-1")),
+        b"\xff\x00",
+    ],
+    ids=["of 0.2", "letter", "no count", "negative", "no text"],
 )
 def test_a_damaged_quota_is_refused_and_gives_nobody_a_fresh_one(tmp_path, damaged):
     file = tmp_path / "owner.tokens"

@@ -1,5 +1,7 @@
 """No key is a user here and a dealer there, in the jobs of one owner on one machine."""
 
+import json
+
 import pytest
 
 from support.machine import full_disk
@@ -31,8 +33,8 @@ def test_one_dealer_may_serve_many_users(tmp_path, job):
     jobs = job("alice", user="a", dealer="d") | job("bob", user="b", dealer="d")
     enrol(jobs, tmp_path)
     enrol(jobs, tmp_path)
-    lines = (tmp_path / "owner.roles").read_text().splitlines()
-    assert lines == [f"dealer {key('d')}", f"user {key('a')}", f"user {key('b')}"]
+    names = json.loads((tmp_path / "owner.roles").read_bytes())["tacit roster"]
+    assert sorted(names) == [f"dealer {key('d')}", f"user {key('a')}", f"user {key('b')}"]
     assert (tmp_path / "owner.roles").stat().st_mode & 0o077 == 0
 
 
@@ -79,8 +81,8 @@ def test_what_a_full_disk_did_not_take_is_noted_the_next_time(tmp_path, job, mon
 
 @pytest.mark.parametrize(
     "damaged",
-    [b"user\n", b"owner x y\n", b"\xff\xfe\n", b"guest sha256:a\n"],
-    ids=["no key", "three words", "no text", "no role"],
+    [b"user sha256:a\n", b"{}", b"\xff\xfe\n", b'{"tacit quota": {"a": 1}}'],
+    ids=["of 0.2", "no roster", "no text", "a quota"],
 )
 def test_a_damaged_list_is_refused_and_forgets_nobody(tmp_path, job, damaged):
     (tmp_path / "owner.roles").write_bytes(damaged)
