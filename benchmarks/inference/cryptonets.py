@@ -15,7 +15,7 @@ from bench import Case
 
 from tacit.cli.environment import data_folders
 from tacit.data import load_dataset
-from tacit.inference.he.plan import make_plan
+from tacit.inference.he.packing import choose_packing
 from tacit.nn import import_module, load_weights, parse_layers
 from tacit.ring import Prg
 
@@ -50,7 +50,7 @@ class _Run:
         module = parse_layers(LAYERS, (1, 28, 28), seed=0)
         load_weights(module, WEIGHTS)
         model = import_module(module.double())
-        self.plan, self.circuit = make_plan(
+        self.plan, self.circuit = choose_packing(
             model, model.weights, (rows, 1, 28, 28), bits=3, input_bound=1.0
         )
         with torch.no_grad():

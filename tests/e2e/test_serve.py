@@ -190,8 +190,8 @@ def test_three_hosts_serve_together(job, rows, tmp_path, monkeypatch):
     # As `tacit plan` foresees it: the start, and 11 rows in two batches of 8.
     loaded = load_service(job)
     planned = plan_service(loaded.task(), parties=tuple(loaded.parties))
-    batches = [(plan, 2) for plan in planned.batches[8]]
-    foreseen = sum_forecasts([*((plan, 1) for plan in planned.start), *batches])
+    batches = [(plan, 2) for plan in planned.plans_of(8)]
+    foreseen = sum_forecasts([*((plan, 1) for plan in planned.plans_of(0)), *batches])
     assert foreseen.cost == results[0].forecast.cost
 
 

@@ -221,3 +221,10 @@ def run_on(plan, program, files, inputs):
             return compute(session, plan, program, inputs=inputs, material=material)
 
     return run_threads(dict.fromkeys((ALICE, BOB), party), TWO)
+
+
+def by_size(walker):
+    """The plans that a walker has run, and how often, by the size of a batch; 0 is the start."""
+    runs = {id(plan): (plan, times) for plan, times in walker.runs}
+    keys = ((size, id(plan)) for (size, _), (plan, _) in walker.plans.items())
+    return {size: runs[plan] for size, plan in keys if plan in runs}

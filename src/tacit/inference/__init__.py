@@ -1,5 +1,6 @@
 """Prediction and training on secret-shared data."""
 
+from tacit.inference.answers import PrivateAnswer
 from tacit.inference.forest import Forest, agree_on_forest, make_forest
 from tacit.inference.models import (
     load_logistic,
@@ -9,24 +10,21 @@ from tacit.inference.models import (
     train_logistic,
 )
 from tacit.inference.predict import (
-    Prediction,
     PredictTask,
     Sizes,
     claims_of,
     plan_prediction,
     predict,
     predict_plain,
-    summarise,
 )
 from tacit.inference.secure import DIRECT, secure
-from tacit.inference.secured import Crew, PrivateAnswer, Secured
+from tacit.inference.secured import Crew, Secured
 
 __all__ = [
     "DIRECT",
     "Crew",
     "Forest",
     "PredictTask",
-    "Prediction",
     "PrivateAnswer",
     "Secured",
     "Sizes",
@@ -40,7 +38,6 @@ __all__ = [
     "predict_plain",
     "save_logistic",
     "secure",
-    "summarise",
     "table_of",
     "train_logistic",
 ]

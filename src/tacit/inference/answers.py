@@ -1,4 +1,4 @@
-"""Answers beside what is known about their rows: as a table, measured, compared with plain ones."""
+"""What a run gave: the answers of one party, its view of the run, and how good the answers are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,79 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tacit.data.metrics import measure_classes, measure_odds
-from tacit.result import Metric
+from tacit.mpc import Plan
+from tacit.notebook import Lines, Shown
+from tacit.party import Session, Usage
+from tacit.result import Claim, Cost, Forecast, Leak, Metric, Result
 
 Labels = NDArray[np.int64] | None
 """The true classes, or None where nobody knows them."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PrivateAnswer(Shown):
+    """What a run gave.
+
+    Attributes:
+        values: the output, for the client; None for the others.
+        plan: what was done on shares, step by step; None where nothing was shared.
+        result: cost, leakage and claims, as one party saw them or as all did.
+    """
+
+    values: Tensor | None
+    plan: Plan | None
+    result: Result
+
+    @property
+    def cost(self) -> Cost:
+        """Return the metered traffic and rounds."""
+        return self.result.metered
+
+    @property
+    def leakage(self) -> tuple[Leak, ...]:
+        """Return what was shown to whom, and why."""
+        return self.result.leakage
+
+    def _shown(self) -> tuple[str, Lines]:
+        shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
+        return "Private answer", [("values", shape), *self.result.headline()]
+
+
+def result_of(
+    session: Session,
+    usage: Usage,
+    *,
+    kind: str = "infer",
+    name: str,
+    protocol: str,
+    role: str,
+    forecast: Forecast,
+    claims: tuple[Claim, ...],
+    notes: tuple[str, ...] = (),
+) -> Result:
+    """Write down one party's view: what it sent, what it knows to have leaked, what it used."""
+    return Result(
+        kind=kind,
+        name=name,
+        protocol=protocol,
+        launched="session",
+        parties=(usage.report(name=session.me, role=role, progress=session.progress),),
+        forecast=forecast,
+        metered=session.cost(),
+        leakage=session.ledger.entries(),
+        claims=claims,
+        utility=(),
+        notes=notes,
+    )
+
+
+def claim_of_answers(client: str, reason: str) -> Claim:
+    """Say what no protocol can hide: what follows from the declared result itself."""
+    return Claim(
+        subject=f"what the answers tell {client} about the model",
+        guarantee="no guarantee",
+        assumptions=(reason,),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from tacit.crypto import Identity, make_identity
 from tacit.errors import InputError
+from tacit.inference.answers import PrivateAnswer
 from tacit.inference.facts import INPUT, share_input_facts
 from tacit.inference.forest import Forest
-from tacit.inference.secured import Direct, PrivateAnswer, check_classes
+from tacit.inference.secured import Direct, check_classes
 from tacit.inference.slalom import ObliviousOps, SlalomOps, TracedOps
 from tacit.mpc import outsource
 from tacit.mpc.plan import NETWORKS

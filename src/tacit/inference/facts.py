@@ -9,7 +9,6 @@ from torch import Tensor
 from tacit.errors import DataError, DisagreementError
 from tacit.nn import quarters_of, size_of
 from tacit.party import Fact, Session
-from tacit.result import Claim
 
 LARGEST_RANK = 8
 LARGEST_ELEMENTS = 1 << 27
@@ -58,15 +57,6 @@ def weight_fact(count: int) -> Fact:
         count=count,
         what="how large each weight can be and how much longer it makes a row, to a quarter of an "
         "octave",
-    )
-
-
-def claim_of_answers(client: str, reason: str) -> Claim:
-    """Say what no protocol can hide: what follows from the declared result itself."""
-    return Claim(
-        subject=f"what the answers tell {client} about the model",
-        guarantee="no guarantee",
-        assumptions=(reason,),
     )
 
 

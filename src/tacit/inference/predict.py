@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DisagreementError
-from tacit.inference.facts import LARGEST_ELEMENTS, claim_of_answers
-from tacit.mpc import Plan, Roles, compute, find_protocol, make_plan, serve
+from tacit.inference.answers import PrivateAnswer, claim_of_answers, result_of
+from tacit.inference.facts import LARGEST_ELEMENTS
+from tacit.mpc import Roles, find_protocol
 from tacit.mpc.ops import ProtocolOps
-from tacit.mpc.pace import add_computing
+from tacit.mpc.walker import Walker
 from tacit.nn import TorchOps, logistic_class, logistic_score
-from tacit.party import Fact, Session
-from tacit.result import Claim, Leak, Metric, PartyReport, Result
+from tacit.party import Fact, Session, Usage
+from tacit.result import Claim, Leak
 
 V = TypeVar("V")
 Reveal = Literal["class", "score"]
@@ -64,18 +65,12 @@ class PredictTask:
                 raise ConfigError(f"the dealer {owner!r} must not own an input: it knows the masks")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """The answers (only for the party they are opened to) and the plan that was run."""
-
-    values: Tensor | None
-    plan: Plan
-
-
-def plan_prediction(task: PredictTask, sizes: Sizes) -> Plan:
-    """Work out every step and its cost, from public facts alone."""
+def plan_prediction(task: PredictTask, sizes: Sizes) -> Walker:
+    """Return the walk of a prediction, from public facts alone."""
+    walker = Walker(task.roles, protocol=task.protocol, frac_bits=task.frac_bits)
     program = _program(task, sizes)
-    return make_plan(program, find_protocol(task.protocol), task.roles, frac_bits=task.frac_bits)
+    walker.execute(walker.plan(program), program)
+    return walker
 
 
 def told_in_prediction(task: PredictTask, parties: Sequence[str]) -> tuple[Leak, ...]:
@@ -89,7 +84,7 @@ def predict(
     *,
     features: Tensor | None = None,
     weights: Mapping[str, Tensor] | None = None,
-) -> Prediction:
+) -> PrivateAnswer:
     """Take part in a prediction, as whatever party the session says I am.
 
     Args:
@@ -100,47 +95,33 @@ def predict(
 
     Guarantee: as stated by the protocol's claims; the answers go to the data owner alone.
     """
+    usage = Usage()
+    walker = Walker(task.roles, protocol=task.protocol, frac_bits=task.frac_bits, session=session)
     with session.progress.stage("plan"):
-        sizes = _announce(session, task, features, weights)
-        plan = plan_prediction(task, sizes)
+        program = _program(task, _announce(session, task, features, weights))
+        plan = walker.plan(program)
     inputs = {"features": features} if features is not None else {}
-    inputs |= weights or {}
-    if session.me in task.roles.computing:
-        values = compute(session, plan, _program(task, sizes), inputs=inputs)
-    else:
-        opened = serve(session, plan, inputs=inputs)
-        values = opened[0] if opened else None
-    return Prediction(values=None if values is None else values[:, 0], plan=plan)
+    _, opened = walker.execute(plan, program, inputs=inputs | dict(weights or {}))
+    roles = {
+        task.roles.dealer: "dealer",
+        task.data_owner: "data owner",
+        task.model_owner: "model owner",
+    }
+    result = result_of(
+        session,
+        usage,
+        name="prediction",
+        protocol=task.protocol,
+        role=roles.get(session.me, "computes"),
+        forecast=walker.forecast(),
+        claims=claims_of(task),
+    )
+    return PrivateAnswer(values=opened[0][:, 0] if opened else None, plan=plan, result=result)
 
 
 def predict_plain(features: Tensor, weights: Mapping[str, Tensor], *, reveal: Reveal) -> Tensor:
     """Give the same answers in the clear, for one who may see both sides."""
     return MODELS[reveal](TorchOps(), weights, features)[:, 0]
-
-
-def summarise(
-    session: Session,
-    task: PredictTask,
-    prediction: Prediction,
-    *,
-    name: str,
-    launched: str,
-    report: PartyReport,
-    utility: tuple[Metric, ...],
-) -> Result:
-    """Write down one party's view: what it sent, what it knows to have leaked, what it used."""
-    return Result(
-        kind="infer",
-        name=name,
-        protocol=task.protocol,
-        launched=launched,
-        parties=(report,),
-        forecast=add_computing(prediction.plan.forecast(), [(prediction.plan, 1)]),
-        metered=session.cost(),
-        leakage=session.ledger.entries(),
-        claims=claims_of(task),
-        utility=utility,
-    )
 
 
 def claims_of(task: PredictTask) -> tuple[Claim, ...]:

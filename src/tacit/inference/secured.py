@@ -11,13 +11,14 @@ from torch import Tensor
 
 from tacit.data.memory import names_of, numbers_of
 from tacit.errors import ConfigError, DataError
-from tacit.inference.facts import LARGEST_RANK, PublicFacts, claim_of_answers, largest
+from tacit.inference.answers import PrivateAnswer, claim_of_answers, result_of
+from tacit.inference.facts import LARGEST_RANK, PublicFacts, largest
 from tacit.inference.forest import Forest
 from tacit.mpc import Plan, Roles
 from tacit.nn import Imported, quarters_of, size_of
 from tacit.notebook import Lines, Shown
 from tacit.party import Meeting, Session, Usage, merge_results, run_threads
-from tacit.result import Claim, Cost, Forecast, Leak, Result
+from tacit.result import Claim, Forecast, Leak
 
 # A function of ops, weights and input, of any interpreter.
 Function = Callable[[Any, Mapping[str, Any], Any], Any]
@@ -54,35 +55,6 @@ class Crew:
     def roles(self) -> Roles:
         """Return who computes as what."""
         return Roles(self.server, self.client, self.dealer or "")
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class PrivateAnswer(Shown):
-    """What a run gave.
-
-    Attributes:
-        values: the output, for the client; None for the others.
-        plan: what was done on shares, step by step; None where nothing was shared.
-        result: cost, leakage and claims, as one party saw them or as all did.
-    """
-
-    values: Tensor | None
-    plan: Plan | None
-    result: Result
-
-    @property
-    def cost(self) -> Cost:
-        """Return the metered traffic and rounds."""
-        return self.result.metered
-
-    @property
-    def leakage(self) -> tuple[Leak, ...]:
-        """Return what was shown to whom, and why."""
-        return self.result.leakage
-
-    def _shown(self) -> tuple[str, Lines]:
-        shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"
-        return "Private answer", [("values", shape), *self.result.headline()]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -222,18 +194,15 @@ class Secured(Shown, ABC):
         """Write down one party's view of a run."""
         crew = self.crew
         roles = {crew.client: "data owner", crew.server: "model owner", crew.dealer: "dealer"}
-        role = roles[session.me]
-        result = Result(
+        result = result_of(
+            session,
+            usage,
             kind="secure",
             name="private model",
             protocol=self.protocol,
-            launched="session",
-            parties=(usage.report(name=session.me, role=role, progress=session.progress),),
+            role=roles[session.me],
             forecast=forecast,
-            metered=session.cost(),
-            leakage=session.ledger.entries(),
             claims=self.claims(),
-            utility=(),
             notes=notes,
         )
         return PrivateAnswer(values=values, plan=plan, result=result)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError
+from tacit.inference.answers import PrivateAnswer
 from tacit.inference.facts import (
     INPUT,
     LARGEST_ELEMENTS,
@@ -17,9 +18,9 @@ from tacit.inference.facts import (
     share_weight_facts,
     weight_fact,
 )
-from tacit.inference.secured import PrivateAnswer, Secured, check_classes
-from tacit.mpc import Plan, compute, find_protocol, make_plan, serve
-from tacit.mpc.pace import add_computing
+from tacit.inference.secured import Secured, check_classes
+from tacit.mpc import Plan, find_protocol
+from tacit.mpc.walker import Walker
 from tacit.nn import Imported
 from tacit.nn.capping import note_of, with_room
 from tacit.notebook import Lines
@@ -40,12 +41,14 @@ class SecuredOnShares(Secured):
 
     def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost, from public facts alone."""
-        plan = self.plan(self.facts(shape, input_bound=input_bound))
-        return add_computing(plan.forecast(), [(plan, 1)])
+        walker = self._walker()
+        plan, program = self._fitted(self.facts(shape, input_bound=input_bound), walker)[1:]
+        walker.execute(plan, program)
+        return walker.forecast()
 
     def plan(self, facts: PublicFacts) -> Plan:
         """Work out every step and its cost."""
-        return self._fitted(facts)[1]
+        return self._fitted(facts, self._walker())[1]
 
     def told(self, parties: Sequence[str]) -> tuple[Leak, ...]:
         """Return what both sides tell all parties of a session before the first row."""
@@ -60,27 +63,21 @@ class SecuredOnShares(Secured):
         return (*find_protocol(self.protocol).claims, self._claim_of_answers())
 
     def _join(self, session: Session, x: Tensor | None) -> PrivateAnswer:
-        usage, crew = Usage(), self.crew
+        usage, crew, walker = Usage(), self.crew, self._walker(session)
         with session.progress.stage("plan"):
-            facts = self._agree(session, x)
-            fitted, plan = self._fitted(facts)
+            fitted, plan, program = self._fitted(self._agree(session, x), walker)
         mine: dict[str, Tensor] = {}
         if session.me == crew.client and x is not None:
             mine = {"x": self._one_hot(x)}
         elif session.me == crew.server:
             mine = {_input_name(name): value for name, value in self.weights.items()}
-        values = None
-        if session.me in crew.roles.computing:
-            program = fitted._program(facts)
-            values = compute(session, plan, program, inputs=mine, device=self.device)
-        else:
-            serve(session, plan, inputs=mine, device=self.device)
+        _, opened = walker.execute(plan, program, inputs=mine)
         cap = fitted.model.cap if isinstance(fitted.model, Imported) else None
         return self._answer(
             session,
             usage,
-            values,
-            forecast=add_computing(plan.forecast(), [(plan, 1)]),
+            opened[0] if opened else None,
+            forecast=walker.forecast(),
             plan=plan,
             notes=(*(() if cap is None else (note_of(cap, CAP),)), *plan.notes()),
         )
@@ -123,16 +120,29 @@ class SecuredOnShares(Secured):
             )
         return (x[..., None] == torch.arange(entries, dtype=x.dtype)).to(x.dtype)
 
-    def _fitted(self, facts: PublicFacts) -> tuple["SecuredOnShares", Plan]:
-        """Plan, with a cap on hidden values where their bounds do not fit the ring without."""
-        protocol, imported = find_protocol(self.protocol), self.model
+    def _walker(self, session: Session | None = None) -> Walker:
+        return Walker(
+            self.crew.roles,
+            protocol=self.protocol,
+            frac_bits=self.frac_bits,
+            session=session,
+            device=self.device,
+        )
 
-        def attempt(cap: float | None) -> tuple[SecuredOnShares, Plan]:
+    def _fitted(
+        self, facts: PublicFacts, walker: Walker
+    ) -> tuple["SecuredOnShares", Plan, Callable[[Any], Tensor | None]]:
+        """Plan, with a cap on hidden values where their bounds do not fit the ring without."""
+        imported = self.model
+
+        def attempt(
+            cap: float | None,
+        ) -> tuple[SecuredOnShares, Plan, Callable[[Any], Tensor | None]]:
             fitted = self
             if isinstance(imported, Imported):
                 fitted = replace(self, model=replace(imported, cap=cap))
-            program, roles = fitted._program(facts), self.crew.roles
-            return fitted, make_plan(program, protocol, roles, frac_bits=self.frac_bits)
+            program = fitted._program(facts)
+            return fitted, walker.plan(program, key=cap), program
 
         if not isinstance(imported, Imported):
             return attempt(None)

@@ -32,7 +32,6 @@ from tacit.matching import (
     leaks_of_matching,
 )
 from tacit.mpc import Plan, find_protocol, sum_forecasts
-from tacit.mpc.pace import add_computing
 from tacit.party import merge
 from tacit.party.cost import forecast_seconds
 from tacit.report.format import show_bytes, show_seconds
@@ -46,13 +45,13 @@ from tacit.training.task import HOLDING, holding_of
 def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
     """Forecast the answers of a model of one linear layer."""
     sizes = _sizes(job, asked)
-    plan = plan_prediction(job.task(), sizes)
-    what = f"{sizes.rows} rows of {sizes.features} features; {_steps(plan)}"
+    walker = plan_prediction(job.task(), sizes)
+    what = f"{sizes.rows} rows of {sizes.features} features; {_steps(walker.runs[0][0])}"
     return Outlook(
-        about=plan.protocol,
+        about=walker.protocol,
         lines=(what,),
-        forecast=add_computing(plan.forecast(), [(plan, 1)]),
-        leaks=(*plan.leaks, *told_in_prediction(job.task(), tuple(job.parties))),
+        forecast=walker.forecast(),
+        leaks=(*walker.leaks(), *told_in_prediction(job.task(), tuple(job.parties))),
         claims=claims_of(job.task()),
     )
 
@@ -71,15 +70,12 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     if job.is_shared:
         task = job.shared_task()
         task.refuse_view(job.data.owner)
-        checked, plan = plan_once(task, client=job.data.owner, shape=shape, parties=parties)
+        walk = plan_once(task, client=job.data.owner, shape=shape, parties=parties)
         return Outlook(
-            about=plan.protocol,
-            lines=(f"rows of shape {shape}; {_steps(plan)}",),
-            forecast=sum_forecasts(((checked, 1), (plan, 1))),
-            leaks=(
-                *merge((*checked.leaks, *plan.leaks)),
-                *INPUT.leaks(job.data.owner, parties),
-            ),
+            about=task.protocol,
+            lines=(f"rows of shape {shape}; {_steps(walk.runs[-1][0])}",),
+            forecast=sum_forecasts(walk.runs),
+            leaks=(*walk.leaks(), *INPUT.leaks(job.data.owner, parties)),
             claims=find_protocol(task.protocol).claims,
         )
     model, note = (load_forest(job), ()) if job.model.is_forest else _owned(job)
@@ -88,7 +84,7 @@ def forecast_inference(job: InferJob, asked: Asked) -> Outlook:
     return Outlook(
         about=plan.protocol,
         lines=(f"rows of shape {shape}; {_steps(plan)}", *note),
-        forecast=add_computing(plan.forecast(), [(plan, 1)]),
+        forecast=sum_forecasts([(plan, 1)]),
         leaks=(*plan.leaks, *_forest_leaks(job), *private.told(parties)),
         claims=private.claims(),
     )
@@ -181,10 +177,10 @@ def forecast_service(job: ServeJob, asked: Asked) -> Outlook:
     """Forecast the start of a service, and every size of a batch."""
     asked.refuse("rows", "features")
     task = job.task()
-    planned = plan_service(task, parties=tuple(job.parties))
+    walk = plan_service(task, parties=tuple(job.parties))
     lines = ["The figures below are for starting: weights are checked, and opened under masks."]
-    for size, plans in planned.batches.items():
-        cost = sum_forecasts((plan, 1) for plan in plans).cost
+    for size in task.sizes:
+        cost = sum_forecasts((plan, 1) for plan in walk.plans_of(size)).cost
         volume = dict.fromkeys(("offline", "online"), 0)
         for one in cost.traffic:
             volume[one.phase] += one.payload_bytes
@@ -196,8 +192,8 @@ def forecast_service(job: ServeJob, asked: Asked) -> Outlook:
     return Outlook(
         about=task.protocol,
         lines=tuple(lines),
-        forecast=sum_forecasts((plan, 1) for plan in planned.start),
-        leaks=foreseen(task, (*planned.start, *planned.batches[task.most_rows])),
+        forecast=sum_forecasts((plan, 1) for plan in walk.plans_of(0)),
+        leaks=foreseen(task, walk),
         claims=find_protocol(task.protocol).claims,
     )
 
@@ -231,16 +227,16 @@ def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
     task, receiver = job.shared_task(), job.data.owner
     task.refuse_view()
     rows, widths, counts = _columns(job, asked)
-    checked, plan = plan_columns(
+    walk = plan_columns(
         task, receiver=receiver, widths=widths, rows=rows, parties=tuple(job.parties)
     )
     return Outlook(
-        about=plan.protocol,
-        lines=(f"{rows} common rows; {_steps(plan)}", *_matched(counts)),
-        forecast=sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts)),
+        about=task.protocol,
+        lines=(f"{rows} common rows; {_steps(walk.runs[-1][0])}", *_matched(counts)),
+        forecast=sum_forecasts(walk.runs, before=declare_matching(counts)),
         leaks=(
             *_matching_leaks(job, counts, rows),
-            *merge((*checked.leaks, *plan.leaks)),
+            *walk.leaks(),
             *COLUMNS.leaks_of_all(widths, tuple(job.parties)),
         ),
         claims=(

@@ -23,7 +23,6 @@ from tacit.inference import (
     predict,
     predict_plain,
     secure,
-    summarise,
     table_of,
 )
 from tacit.inference.answers import AnsweredRows, Labels, read_answers
@@ -117,6 +116,7 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
         kind="infer",
         name=job.job.name,
         launched=place.launched,
+        parties=(place.report(),),
         utility=utility,
     )
     return Part(result=result, files=files, values=values)
@@ -124,21 +124,11 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
 
 def _ask_linear(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:
     """Ask a model of one linear layer, whose bounds are agreed and whose width the rows tell."""
-    weights, task = None, job.task()
+    weights = None
     if session.me == job.model.owner:
         with session.progress.stage("load"):
             weights = load_linear(job, place.search, place.given)
-    found = predict(session, task, features=x, weights=weights)
-    result = summarise(
-        session,
-        task,
-        found,
-        name=job.job.name,
-        launched=place.launched,
-        report=place.report(),
-        utility=(),
-    )
-    return PrivateAnswer(values=found.values, plan=found.plan, result=result)
+    return predict(session, job.task(), features=x, weights=weights)
 
 
 def _ask_shared(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:

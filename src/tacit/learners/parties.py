@@ -28,7 +28,7 @@ from tacit.learners.tables import (
 )
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.walker import Walker
-from tacit.party import Meeting, Progress, Session, merge, merge_costs, run_threads
+from tacit.party import Meeting, Progress, Session, merge_costs, run_threads
 from tacit.result import Claim, Cost, Leak
 
 R = TypeVar("R")
@@ -379,12 +379,7 @@ class Planned(Parties):
 
     def ledger(self) -> tuple[Leak, ...]:
         """Return what would be shown to whom."""
-        leaks = (
-            replace(leak, elements=times * leak.elements)
-            for plan, times in self.walker.runs
-            for leak in plan.leaks
-        )
-        return merge(tuple(leaks))
+        return self.walker.leaks()
 
     def cost(self) -> Cost:
         """Return what would be sent."""

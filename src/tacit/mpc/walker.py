@@ -6,6 +6,7 @@ made without a session, to learn what it will cost, and by every party of one, t
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,9 +25,9 @@ from tacit.mpc.registry import find_protocol
 from tacit.mpc.run import compute, serve
 from tacit.mpc.secret_ops import Given
 from tacit.mpc.share import AnyShare, Share, Spec
-from tacit.party import Session
+from tacit.party import Session, merge
 from tacit.party.cost import Round
-from tacit.result import Forecast
+from tacit.result import Forecast, Leak
 
 R = TypeVar("R")
 
@@ -239,6 +240,14 @@ class Walker:
         if not self.runs:
             raise InputError("nothing was planned or run yet")
         return sum_forecasts(self.runs, before=before)
+
+    def leaks(self) -> tuple[Leak, ...]:
+        """Return what all runs so far show to whom, by their plans."""
+        return merge(
+            replace(leak, elements=times * leak.elements)
+            for plan, times in self.runs
+            for leak in plan.leaks
+        )
 
     def _planned(
         self, program: Callable[[Any], object], key: Hashable, reads: Mapping[str, Spec]

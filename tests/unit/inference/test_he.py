@@ -22,8 +22,8 @@ from tacit.inference.he import secured
 from tacit.inference.he.batch import InSlots
 from tacit.inference.he.circuit import CircuitOps, trace
 from tacit.inference.he.integers import make_whole
+from tacit.inference.he.packing import choose_packing
 from tacit.inference.he.parameters import Parameters, choose
-from tacit.inference.he.plan import make_plan
 from tacit.inference.he.row import InRow
 from tacit.inference.he.secured import Enciphered
 from tacit.nn import Square, TorchOps
@@ -130,7 +130,7 @@ def test_every_verb_is_exact_on_ciphertexts(verb):
     x = rows_of(shape)
     private = tacit.secure(program, protocol="he", weights=W, frac_bits=6, input_bound=1.0)
     answer = private(x)
-    _, whole = private.he_plan(shape, 1.0)
+    _, whole = private.packing(shape, 1.0)
     wanted = exact(whole, x.reshape(3, -1).numpy()) / 2**whole.out.scale
     assert answer.values.reshape(3, -1).tolist() == wanted.astype(float).tolist()
     assert without_setup(answer.cost) == answer.result.forecast.cost
@@ -182,9 +182,9 @@ def as_told(private, x, layout, monkeypatch):
         is_row = isinstance(work.func.__self__, InRow)
         return choose(circuit, work, depth=depth)[0], float(is_row != (layout == "row"))
 
-    monkeypatch.setattr("tacit.inference.he.plan.choose", chosen)
+    monkeypatch.setattr("tacit.inference.he.packing.choose", chosen)
     answer = private(x)
-    assert private.he_plan(tuple(x.shape), 1.0)[0].layout == layout
+    assert private.packing(tuple(x.shape), 1.0)[0].layout == layout
     return answer
 
 
@@ -195,7 +195,7 @@ def test_both_layouts_give_the_whole_numbers_exactly_at_the_cost_that_was_foreca
     x = rows_of((2, 1, 4, 4))
     private = tacit.secure(net, protocol="he", frac_bits=3, input_bound=1.0)
     answer = as_told(private, x, layout, monkeypatch)
-    _, whole = private.he_plan(tuple(x.shape), 1.0)
+    _, whole = private.packing(tuple(x.shape), 1.0)
     wanted = exact(whole, x.reshape(2, -1).numpy())
     assert torch.equal(answer.values, torch.from_numpy((wanted / 2**whole.out.scale).astype(float)))
     assert (answer.values - net(x)).abs().max() < 1
@@ -214,7 +214,7 @@ def test_one_linear_layer_goes_by_coefficients_for_a_row_and_in_slots_for_many(r
         layer, x = nn.Linear(2, 3).double(), rows_of((8192 + 5, 2))  # two flights
     private = tacit.secure(layer, protocol="he", input_bound=1.0)
     answer = private(x)
-    assert private.he_plan(tuple(x.shape), 1.0)[0].layout == (
+    assert private.packing(tuple(x.shape), 1.0)[0].layout == (
         "slots" if rows > 1 else "coefficients"
     )
     assert (answer.values - layer(x)).abs().max() < 1e-3
@@ -272,7 +272,7 @@ def test_a_circuit_too_deep_is_refused_by_name_and_rings_are_of_128_bits():
         return x
 
     with pytest.raises(ConfigError, match="too deep for protocol 'he': 12 products"):
-        make_plan(deep, {}, FLAT, bits=8, input_bound=1.0)
+        choose_packing(deep, {}, FLAT, bits=8, input_bound=1.0)
     for degree, most in MOST_MODULUS_BITS.items():
         ring = SlotRing(
             degree=degree,
@@ -301,9 +301,9 @@ def run_pair(private, x, *, client=None, server=None):
 
 def test_insecure_parameters_of_a_server_and_keys_of_another_run_are_refused(monkeypatch):
     private = tacit.secure(nn.Linear(3, 2), protocol="he", input_bound=1.0)
-    told = secured.HePlan.to_numbers
+    told = secured.Packing.to_numbers
     monkeypatch.setattr(
-        secured.HePlan, "to_numbers", lambda self: (told(self)[0], 1024, *told(self)[2:])
+        secured.Packing, "to_numbers", lambda self: (told(self)[0], 1024, *told(self)[2:])
     )
     with pytest.raises(DisagreementError, match=r"'server'.*128 bits of security"):
         run_pair(private, torch.ones(1, 3).double())
@@ -338,7 +338,7 @@ def test_garbage_in_a_message_is_blamed_on_its_sender(tag, monkeypatch):
 
 def test_a_client_that_cheats_asks_one_question_for_every_prime_and_the_claims_say_so():
     model = tacit.nn.import_module(nn.Sequential(nn.Linear(2, 3), Square(), nn.Linear(3, 1)))
-    plan, whole = make_plan(model, model.weights, (9000, 2), bits=8, input_bound=1.0)
+    plan, whole = choose_packing(model, model.weights, (9000, 2), bits=8, input_bound=1.0)
     assert plan.layout == "slots"
     assert plan.parameters.moduli > 1
     client = plan.way.client()
@@ -364,7 +364,7 @@ def test_equal_hidden_values_may_undo_each_other():
         model[0].bias[:] = 0.0
         model[2].weight[:] = torch.tensor([[1.0, -1.0, 0.0], [1.0, -1.0, 0.5]])
     imported = tacit.nn.import_module(model)
-    plan, whole = make_plan(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
+    plan, whole = choose_packing(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
     client = plan.way.client()
     rows = np.array([[1.0, -0.5]])
     sent = client.encrypt(np.rint(rows * 2.0**whole.input_scale).astype(np.int64))
@@ -380,7 +380,7 @@ def test_one_ciphertext_in_two_places_is_refused_before_weights_undo_it():
     with torch.no_grad():
         model.weight[:] = torch.tensor([0.5, -0.5])
     imported = tacit.nn.import_module(nn.Sequential(model))
-    plan, whole = make_plan(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
+    plan, whole = choose_packing(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
     client = plan.way.client()
     server = plan.way.server(client.keys(), whole)
     data = next(iter(client.encrypt(np.array([[3, 3]]))))

@@ -5,8 +5,8 @@ import torch
 
 from support.mpc import ALICE, BOB, MEETING, PARTIES, ROLES
 from tacit.errors import DisagreementError
-from tacit.inference import PredictTask, predict, summarise
-from tacit.party import Usage, merge_results, run_threads, without_setup
+from tacit.inference import PredictTask, predict
+from tacit.party import merge_results, run_threads, without_setup
 
 TASK = PredictTask(
     data_owner=ALICE,
@@ -22,8 +22,7 @@ TASK = PredictTask(
 
 def results():
     def party(session):
-        usage = Usage()
-        prediction = predict(
+        answer = predict(
             session,
             TASK,
             features=torch.ones(4, 2, dtype=torch.float64) if session.me == ALICE else None,
@@ -31,15 +30,7 @@ def results():
             if session.me == BOB
             else None,
         )
-        return summarise(
-            session,
-            TASK,
-            prediction,
-            name="test",
-            launched="threads",
-            report=usage.report(name=session.me, role="party", progress=session.progress),
-            utility=(),
-        )
+        return answer.result
 
     return tuple(run_threads(dict.fromkeys(PARTIES, party), MEETING).values())
 

@@ -10,18 +10,19 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError
+from tacit.inference.answers import PrivateAnswer
 from tacit.inference.facts import INPUT, share_input_facts
 from tacit.inference.forest import Forest
 from tacit.inference.he.integers import WholeCircuit, input_scale
-from tacit.inference.he.plan import (
+from tacit.inference.he.packing import (
     DEFAULT_BITS,
     TAG_BYTES,
-    HePlan,
-    make_plan,
-    read_plan,
+    Packing,
+    choose_packing,
+    read_packing,
     structure_of,
 )
-from tacit.inference.secured import Direct, PrivateAnswer, known_bound
+from tacit.inference.secured import Direct, known_bound
 from tacit.party import Fact, Session
 from tacit.result import Claim, Forecast, Leak
 from tacit.ring import Prg
@@ -66,27 +67,29 @@ class Enciphered(Direct):
         """Return the bits that were asked for, if any were."""
         return self.frac_bits or None
 
-    def he_plan(self, shape: tuple[int, ...], input_bound: float) -> tuple[HePlan, WholeCircuit]:
+    def packing(self, shape: tuple[int, ...], input_bound: float) -> tuple[Packing, WholeCircuit]:
         """Choose layout and rings for an input of this shape; for the owner of the weights."""
-        return make_plan(self.model, self.weights, shape, bits=self.bits, input_bound=input_bound)
+        return choose_packing(
+            self.model, self.weights, shape, bits=self.bits, input_bound=input_bound
+        )
 
     def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost, from the shape and the owner's weights."""
-        plan, _ = self.he_plan(shape, known_bound(input_bound, self.input_bound))
-        return plan.forecast(self.crew.client, self.crew.server)
+        packing, _ = self.packing(shape, known_bound(input_bound, self.input_bound))
+        return packing.forecast(self.crew.client, self.crew.server)
 
     def lines(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         """Say what will be done."""
-        plan, whole = self.he_plan(shape, known_bound(self.input_bound))
-        one, client = plan.parameters, self.crew.client
+        packing, whole = self.packing(shape, known_bound(self.input_bound))
+        one, client = packing.parameters, self.crew.client
         rings = (
             "degree 8192, 48 plain bits"
-            if plan.layout == "coefficients"
+            if packing.layout == "coefficients"
             else f"degree {one.degree}, {one.moduli} × {one.plain_bits} plain bits, modulus of "
             f"{one.primes * one.prime_bits + one.special_bits} bits"
         )
         return (
-            f"rows of shape {shape} in {plan.layout}; BFV of {rings}, 128-bit security",
+            f"rows of shape {shape} in {packing.layout}; BFV of {rings}, 128-bit security",
             f"{len(whole.products)} layers of products; {client}'s keys go before, once",
         )
 
@@ -141,38 +144,40 @@ class Enciphered(Direct):
         # Of their common key and the number of the run: no message of another run fits.
         tag = session.shared(session.peers[0]).fork(f"he {session.begin_run()}").bytes(TAG_BYTES)
         if session.me == crew.server:
-            plan, whole = self.he_plan(shape, bound)
-            session.publish(RINGS, plan.to_numbers())
+            packing, whole = self.packing(shape, bound)
+            session.publish(RINGS, packing.to_numbers())
             session.ledger.record(*self._shown_leaks(shape[0] * whole.out.size))
-            self._serve(session, plan, whole, tag)
-            return None, plan.forecast(crew.client, crew.server)
+            self._serve(session, packing, whole, tag)
+            return None, packing.forecast(crew.client, crew.server)
         assert x is not None  # noqa: S101 - `join` has looked
-        plan = self._told_plan(session, shape, bound)
-        values = self._ask(session, plan, x, bound, tag)
+        packing = self._told_packing(session, shape, bound)
+        values = self._ask(session, packing, x, bound, tag)
         session.ledger.record(*self._shown_leaks(values.numel()))
-        return values, plan.forecast(crew.client, crew.server)
+        return values, packing.forecast(crew.client, crew.server)
 
     def _notes(self) -> tuple[str, ...]:
         return ()
 
-    def _told_plan(self, session: Session, shape: tuple[int, ...], bound: float) -> HePlan:
-        """Read the plan of the owner of the model."""
+    def _told_packing(self, session: Session, shape: tuple[int, ...], bound: float) -> Packing:
+        """Read the packing of the owner of the model."""
         structure = structure_of(self.model, self.weights, shape)
         bits = self.bits or DEFAULT_BITS.get(structure.depth, 4)
         numbers = session.learn(self.crew.server, RINGS)
         try:
-            plan = read_plan(numbers, structure, shape, bits)
+            packing = read_packing(numbers, structure, shape, bits)
         except ConfigError as error:
             raise DisagreementError(self.crew.server, str(error)) from error
-        if plan.parameters.input_scale != input_scale(bits, bound):
+        if packing.parameters.input_scale != input_scale(bits, bound):
             raise DisagreementError(self.crew.server, "wants inputs of another scale than agreed")
-        return plan
+        return packing
 
-    def _ask(self, session: Session, plan: HePlan, x: Tensor, bound: float, tag: bytes) -> Tensor:
+    def _ask(
+        self, session: Session, packing: Packing, x: Tensor, bound: float, tag: bytes
+    ) -> Tensor:
         """Be the owner of the rows: send keys and rows, decrypt the answers."""
         server = self.crew.server
         with session.progress.stage("keys"):
-            mine = plan.way.client()
+            mine = packing.way.client()
             for at, data in enumerate(mine.keys()):
                 _send(session, server, f"he/key.{at}", tag + data, phase="offline")
         flat = x.reshape(x.shape[0], -1).numpy()
@@ -182,9 +187,9 @@ class Enciphered(Direct):
                 f"{beyond} of {flat.size} inputs are larger than the agreed bound ±{bound:g}; "
                 "raise the bound or scale the data"
             )
-        rows = np.rint(flat * 2.0**plan.parameters.input_scale).astype(np.int64)
-        sizes, found = plan.way.sizes(), []
-        for flight in np.array_split(_batches(rows, sizes.batch), plan.flights()):
+        rows = np.rint(flat * 2.0**packing.parameters.input_scale).astype(np.int64)
+        sizes, found = packing.way.sizes(), []
+        for flight in np.array_split(_batches(rows, sizes.batch), packing.flights()):
             batches = [rows[first:end] for first, end in flight.tolist()]
             with session.progress.stage("encrypt"):
                 for batch in batches:
@@ -200,7 +205,7 @@ class Enciphered(Direct):
                     except DataError as error:
                         raise DisagreementError(server, str(error)) from error
         whole = np.concatenate(found)
-        scale = plan.parameters.output_scale
+        scale = packing.parameters.output_scale
 
         def unscaled(number: int) -> float:  # whole numbers may be larger than a float's digits
             return number / (1 << scale) if scale >= 0 else float(number << -scale)
@@ -209,9 +214,9 @@ class Enciphered(Direct):
         out = structure_of(self.model, self.weights, tuple(x.shape)).out.shape
         return torch.from_numpy(real(whole)).reshape(x.shape[0], *out[1:])
 
-    def _serve(self, session: Session, plan: HePlan, whole: WholeCircuit, tag: bytes) -> None:
+    def _serve(self, session: Session, packing: Packing, whole: WholeCircuit, tag: bytes) -> None:
         """Be the owner of the model: evaluate what comes, and release answers."""
-        client, sizes = self.crew.client, plan.way.sizes()
+        client, sizes = self.crew.client, packing.way.sizes()
         keys = [
             _recv(session, client, f"he/key.{at}", one, tag=tag)
             for at, one in enumerate(sizes.keys)
@@ -219,9 +224,9 @@ class Enciphered(Direct):
         recv = partial(_recv, session, client, "he/rows", tag=tag)
         try:
             with session.progress.stage("prepare"):
-                server = plan.way.server(keys, whole)
+                server = packing.way.server(keys, whole)
             with session.progress.stage("evaluate"):
-                for first, end in _batches(np.empty(plan.shape[0]), sizes.batch).tolist():
+                for first, end in _batches(np.empty(packing.shape[0]), sizes.batch).tolist():
                     for data in server.evaluate(recv, end - first, Prg.from_os().bytes):
                         _send(session, client, "he/answers", tag + data)
         except DataError as error:  # keys and rows are all that is read here

@@ -11,7 +11,6 @@ from tacit.inference.service.once import (
 )
 from tacit.inference.service.server import (
     PredictionServer,
-    ServicePlans,
     ServiceTally,
     deal_predictions,
     plan_service,
@@ -23,7 +22,6 @@ __all__ = [
     "Acceptor",
     "PredictionClient",
     "PredictionServer",
-    "ServicePlans",
     "ServiceTally",
     "ServiceTask",
     "answer_columns",

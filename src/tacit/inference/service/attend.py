@@ -1,7 +1,7 @@
 """One party of a prediction service: up until it is stopped, and what it says then."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -17,7 +17,8 @@ from tacit.inference.service.server import (
     deal_predictions,
 )
 from tacit.inference.service.task import ServiceTask
-from tacit.mpc import Plan, find_protocol, sum_forecasts
+from tacit.inference.service.walk import SharedWalk
+from tacit.mpc import find_protocol, sum_forecasts
 from tacit.party import Session, Usage, merge
 from tacit.result import Claim, Leak, Metric, Result
 from tacit.transport import Credentials, Limits, Patience, Peer, listen
@@ -80,7 +81,7 @@ def attend(
         protocol=task.protocol,
         launched="session",
         parties=(usage.report(name=session.me, role=role, progress=session.progress),),
-        forecast=sum_forecasts((*tally.guards.values(), *tally.runs.values())),
+        forecast=sum_forecasts(tally.walk.runs),
         metered=session.cost(),
         leakage=(
             *(answered(task, tally.rows) if is_first and tally.rows else ()),
@@ -119,9 +120,10 @@ def _client_limits(task: ServiceTask) -> Limits:
     )
 
 
-def foreseen(task: ServiceTask, plans: Iterable[Plan]) -> tuple[Leak, ...]:
+def foreseen(task: ServiceTask, walk: SharedWalk) -> tuple[Leak, ...]:
     """List what a start and one question of every client, in a batch of its own, will tell."""
     servers, dealer = task.roles.computing, task.roles.dealer
+    plans = (*walk.plans_of(0), *walk.plans_of(task.most_rows))
     return (
         *answered(task, 1),
         *merge(leak for plan in plans for leak in plan.leaks),
@@ -145,9 +147,8 @@ def answered(task: ServiceTask, rows: int) -> tuple[Leak, ...]:
 
 
 def _metrics(tally: ServiceTally) -> tuple[Metric, ...]:
-    runs = sum(times for size, (_, times) in tally.runs.items() if size)
     return (
         Metric(name="questions answered", value=float(tally.questions), unit=""),
         Metric(name="rows answered", value=float(tally.rows), unit=""),
-        Metric(name="batches", value=float(runs), unit=""),
+        Metric(name="batches", value=float(tally.batches), unit=""),
     )

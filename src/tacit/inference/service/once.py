@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError
-from tacit.inference.facts import claim_of_answers, share_input_facts
-from tacit.inference.secured import PrivateAnswer
-from tacit.inference.service.bounds import check_plan, check_weights
+from tacit.inference.answers import PrivateAnswer, claim_of_answers, result_of
+from tacit.inference.facts import share_input_facts
 from tacit.inference.service.task import ServiceTask
+from tacit.inference.service.walk import SharedWalk
 from tacit.matching import claims_of_matching, declare_matching
-from tacit.mpc import Plan, compute, find_protocol, make_plan, serve, sum_forecasts
+from tacit.mpc import find_protocol, sum_forecasts
 from tacit.party import Fact, Session, Usage
 from tacit.result import Claim, Forecast, Result
 
@@ -67,17 +67,18 @@ def answer_once(
         raise DisagreementError(client, f"announced rows of shape {shape[1:]}")
     program = _program_of_rows(task, client, shape)
     mine = {} if x is None or session.me != client else {"x": x}
-    values, checked, plan = _run(session, task, program, inputs=mine, share=share)
-    forecast = sum_forecasts(((checked, 1), (plan, 1)))
-    result = _report(session, task, client, forecast, usage)
-    return PrivateAnswer(values=values, plan=plan, result=result)
+    walk, values = _run(session, task, program, inputs=mine, share=share)
+    result = _report(session, task, client, sum_forecasts(walk.runs), usage)
+    return PrivateAnswer(values=values, plan=walk.runs[-1][0], result=result)
 
 
 def plan_once(
     task: ServiceTask, *, client: str, shape: tuple[int, ...], parties: tuple[str, ...]
-) -> tuple[Plan, Plan]:
-    """Return what `answer_once` will run for rows of a shape: the check of weights, the answer."""
-    return check_plan(task, parties), _plan(task, _program_of_rows(task, client, shape))
+) -> SharedWalk:
+    """Return what `answer_once` will run for rows of a shape; its last run is the answer."""
+    walk = SharedWalk(task)
+    walk.ask(_program_of_rows(task, client, shape), {}, parties=parties)
+    return walk
 
 
 def answer_columns(
@@ -114,10 +115,11 @@ def answer_columns(
     widths, rows = _announce(session, task, tuple(counts), x)
     program = _program_of_columns(task, receiver, widths, rows)
     mine = {} if x is None or not x.numel() else {f"columns of {session.me}": x.double()}
-    values, checked, plan = _run(session, task, program, inputs=mine, share=share)
-    forecast = sum_forecasts(((checked, 1), (plan, 1)), before=declare_matching(counts))
+    walk, values = _run(session, task, program, inputs=mine, share=share)
+    forecast = sum_forecasts(walk.runs, before=declare_matching(counts))
     result = _report(session, task, receiver, forecast, usage)
     claims = (*result.claims, *claims_of_matching(counts), claim_of_columns(task, receiver))
+    plan = walk.runs[-1][0]
     return PrivateAnswer(values=values, plan=plan, result=replace(result, claims=claims))
 
 
@@ -128,8 +130,8 @@ def plan_columns(
     widths: Mapping[str, int],
     rows: int,
     parties: tuple[str, ...],
-) -> tuple[Plan, Plan]:
-    """Return what `answer_columns` will run after the matching: the check of weights, the answer.
+) -> SharedWalk:
+    """Return what `answer_columns` will run after the matching; its last run is the answer.
 
     Args:
         task: what is answered.
@@ -138,8 +140,10 @@ def plan_columns(
         rows: how many rows they have in common.
         parties: of the session.
     """
+    walk = SharedWalk(task)
     program = _program_of_columns(task, receiver, widths, rows)
-    return check_plan(task, parties), _plan(task, program)
+    walk.ask(program, {}, parties=parties)
+    return walk
 
 
 def claim_of_columns(task: ServiceTask, receiver: str) -> Claim:
@@ -164,18 +168,14 @@ def _run(
     *,
     inputs: Mapping[str, Tensor],
     share: Mapping[str, Tensor] | None,
-) -> tuple[Tensor | None, Plan, Plan]:
-    """Do my part of one question; returns what was opened to me, and both plans that were run."""
-    plan = _plan(task, program)
+) -> tuple[SharedWalk, Tensor | None]:
+    """Do my part of one question; returns what was run, and what was opened to me."""
     is_computing = session.me in task.roles.computing
     if is_computing and share is None:
         raise DataError(f"{session.me!r} computes and must give its share of the model")
-    checked = check_weights(session, task, share if is_computing else None)
-    if is_computing and share is not None:
-        kept = task.share_of(share)
-        return compute(session, plan, program, inputs=inputs, kept=kept), checked, plan
-    opened = serve(session, plan, inputs=inputs)
-    return opened[0] if opened else None, checked, plan
+    weights = task.share_of(share) if is_computing and share is not None else {}
+    walk = SharedWalk(task, session=session)
+    return walk, walk.ask(program, weights, parties=session.parties, inputs=inputs)
 
 
 def _announce(
@@ -202,10 +202,6 @@ def _announce(
             owners[-1], f"and the others have {width} columns in all, the model wants {wanted}"
         )
     return {owner: width for owner, (_, width) in said.items()}, rows
-
-
-def _plan(task: ServiceTask, program: Callable[[Any], Tensor | None]) -> Plan:
-    return make_plan(program, find_protocol(task.protocol), task.roles, frac_bits=task.frac_bits)
 
 
 # Programs run on PlanOps and on SecretOps, which have different tensors: hence `Any`.
@@ -252,15 +248,12 @@ def _report(
     roles = dict.fromkeys(task.roles.computing, "holds a share of the model")
     role = roles.get(session.me, "dealer" if session.me == task.roles.dealer else "data owner")
     reason = "whoever may ask about many inputs of its choice can imitate the model"
-    return Result(
-        kind="infer",
+    return result_of(
+        session,
+        usage,
         name=task.name,
         protocol=task.protocol,
-        launched="session",
-        parties=(usage.report(name=session.me, role=role, progress=session.progress),),
+        role=role,
         forecast=forecast,
-        metered=session.cost(),
-        leakage=session.ledger.entries(),
         claims=(*find_protocol(task.protocol).claims, claim_of_answers(client, reason)),
-        utility=(),
     )

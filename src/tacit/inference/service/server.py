@@ -1,17 +1,13 @@
 """The servers and the dealer of a prediction service: one batch after the other."""
 
-import hashlib
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from tacit.errors import FrameError, PartyError
-from tacit.inference.service.bounds import check_plan, check_weights, clip_plan, clip_rows
 from tacit.inference.service.queue import (
     ANSWER_S,
     MOST_ITEMS,
@@ -21,11 +17,10 @@ from tacit.inference.service.queue import (
     Ticket,
 )
 from tacit.inference.service.task import ServiceTask
-from tacit.mpc import OpeningCache, Plan, SecretOps, Share, compute, serve
+from tacit.inference.service.walk import SharedWalk
+from tacit.mpc import Share
 from tacit.mpc.share import Spec
 from tacit.party import Fact, Ledger, Progress, Session
-
-R = TypeVar("R")
 
 _GLANCE_S = 0.2  # how long the stop of a service waits for a batch at most
 QUESTION = Fact(
@@ -45,29 +40,13 @@ _END = -1  # in the place of a number of rows
 
 @dataclass(eq=False)
 class ServiceTally:
-    """What a server or dealer has done so far; its size does not grow with the number of runs.
+    """What a server or dealer has done so far; its size does not grow with the number of runs."""
 
-    ``runs`` has a plan for every size of a batch, and under 0 that of holding the weights;
-    ``guards`` those that clip a batch, and under 0 the one that checked the weights.
-    """
-
+    walk: SharedWalk
+    ledger: Ledger
     questions: int = 0
     rows: int = 0
-    runs: dict[int, tuple[Plan, int]] = field(default_factory=dict)
-    guards: dict[int, tuple[Plan, int]] = field(default_factory=dict)
-    ledger: Ledger = field(default_factory=Ledger)
-
-    def count_run(self, rows: int, plan: Plan) -> int:
-        """Note a run of a plan; return how many runs there were before."""
-        turn = sum(times for _, times in self.runs.values())
-        _, times = self.runs.get(rows, (plan, 0))
-        self.runs[rows] = (plan, times + 1)
-        return turn
-
-    def count_guard(self, rows: int, plan: Plan) -> None:
-        """Note a check of the weights, or a clipping."""
-        _, times = self.guards.get(rows, (plan, 0))
-        self.guards[rows] = (plan, times + 1)
+    batches: int = 0
 
 
 class PredictionServer:
@@ -92,11 +71,9 @@ class PredictionServer:
         task.refuse_view()
         self._session = session
         self._task = task
-        self._share = share
         self._weights = task.share_of(share)
-        self._plans = BatchPlans(task)
         self._order = Order()
-        self.tally = ServiceTally()
+        self.tally = _begin(session, task)
         self.queue = RequestQueue(task, report=self._reported, answer_s=answer_s)
 
     @property
@@ -122,14 +99,7 @@ class PredictionServer:
 
     def _prepare(self) -> None:
         """Agree on everything, check the weights, and open them under masks."""
-        self._session.agree("service", self._task.digest())
-        _check(self._session, self._task, self._share, self.tally)
-        # Masks of another service of this session must not come again.
-        self._number = self._session.begin_run()
-        self._plans.fill(first_run=self._number + 1)
-        self._session.agree("plans", self._plans.digest())
-        self._run(0, self._task.cache_weights, {})
-        self.tally.count_run(0, self._plans.get(0))
+        self._number = _start(self._session, self._task, self.tally.walk, self._weights)
 
     def _reported(self, ticket: Ticket, rows: int) -> None:
         """Note a share of mine: the first server keeps the list, the second tells it."""
@@ -218,120 +188,62 @@ class PredictionServer:
                 x[at : at + rows] = words
             at += rows
         spec = Spec.of(shape=tuple(x.shape), frac_bits=task.frac_bits, bound=task.feature_bound)
-        kept = {"x": self._clipped(Share(x, spec), padded)}
-        share = self._run(padded, partial(task.answer, rows=padded), kept)
-        turn = self.tally.count_run(padded, self._plans.get(padded))
+        share = self.tally.walk.answer(padded, self._weights, Share(x, spec))
+        self.tally.batches += 1
         assert isinstance(share, Share)  # noqa: S101 - a service answers with numbers
         # A fresh mask for every batch: under one, two answers would show their difference.
-        mask = self._session.shared(self._other).fork(f"answers {self._number}.{turn}")
+        turn = f"answers {self._number}.{self.tally.batches}"
+        mask = self._session.shared(self._other).fork(turn)
         words = mask.words(tuple(share.words.shape))
         return share.words + words if self._is_first else share.words - words
-
-    def _clipped(self, x: Share, rows: int) -> Share:
-        """Bring the rows within their bound, if the service does that itself."""
-        plan = self._plans.clips.get(rows)
-        if plan is None:
-            return x
-        program = partial(clip_rows, task=self._task, rows=rows)
-        quiet = replace(self._session, progress=Progress())
-        share = compute(quiet, plan, program, inputs={}, kept={"x": x}, is_agreed=True)
-        self.tally.count_guard(rows, plan)
-        assert isinstance(share, Share)  # noqa: S101 - clipped numbers are numbers
-        return Share(share.words, x.spec)
-
-    def _run(self, rows: int, program: Callable[[SecretOps], R], kept: Mapping[str, Share]) -> R:
-        """Run a program on the weights; what it notes must not pile up over runs."""
-        return compute(
-            replace(self._session, ledger=self.tally.ledger, progress=Progress()),
-            self._plans.get(rows),
-            program,
-            inputs={},
-            kept={**self._weights, **kept},
-            cache=self._plans.cache,
-            is_agreed=True,
-        )
 
 
 def deal_predictions(session: Session, task: ServiceTask) -> ServiceTally:
     """Deal and help as the third party, until the first server ends the service."""
     task.refuse_view()
-    plans, tally = BatchPlans(task), ServiceTally()
-    session.agree("service", task.digest())
-    _check(session, task, None, tally)
-    plans.fill(first_run=session.begin_run() + 1)
-    session.agree("plans", plans.digest())
-    serve(session, plans.get(0), inputs={}, cache=plans.cache, is_agreed=True)
-    tally.count_run(0, plans.get(0))
+    tally = _begin(session, task)
+    _start(session, task, tally.walk, {})
     while True:
         rows = _hear_number(session, task.roles.first)
         if rows == _END:
             return tally
         if rows not in task.sizes:
             raise FrameError(task.roles.first, f"it announced a batch of {rows} rows")
-        own = replace(session, ledger=tally.ledger, progress=Progress())
         tally.ledger.record(*BATCH.leaks(task.roles.first, (session.me,)))
-        if task.clip:
-            serve(own, plans.clips[rows], inputs={}, is_agreed=True)
-            tally.count_guard(rows, plans.clips[rows])
-        serve(own, plans.get(rows), inputs={}, cache=plans.cache, is_agreed=True)
-        tally.count_run(rows, plans.get(rows))
+        tally.walk.answer(rows, {})
+        tally.batches += 1
         tally.rows += rows
 
 
-class BatchPlans:
-    """The plans of a service: for holding the weights, and one for every size of a batch."""
-
-    def __init__(self, task: ServiceTask) -> None:
-        self._task = task
-        self.cache = OpeningCache()
-        self._made = {0: task.plan(0, self.cache)}
-        self.clips = {size: clip_plan(task, size) for size in task.sizes if task.clip}
-
-    def fill(self, *, first_run: int) -> None:
-        """Plan batches as they will be once the weights are held, which is the run of this number.
-
-        So everything is planned, and can be agreed upon, before anything is opened. A run of
-        another number would leave other masks in the cache, and the first batch would stop.
-        """
-        foreseen = OpeningCache()
-        foreseen.keep(first_run, self._made[0].kept_openings, {}, {})
-        self._made |= {size: self._task.plan(size, foreseen) for size in self._task.sizes}
-
-    def get(self, rows: int) -> Plan:
-        """Return the plan of a batch."""
-        return self._made[rows]
-
-    def digest(self) -> bytes:
-        """Hash everything that will be done."""
-        plans = (*self._made.values(), *self.clips.values())
-        return hashlib.sha256(b"".join(plan.digest() for plan in plans)).digest()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServicePlans:
-    """The plans of a service: those of its start, and those of a batch of every size."""
-
-    start: tuple[Plan, ...]
-    batches: Mapping[int, tuple[Plan, ...]]
-
-
-def plan_service(task: ServiceTask, *, parties: tuple[str, ...]) -> ServicePlans:
+def plan_service(task: ServiceTask, *, parties: tuple[str, ...]) -> SharedWalk:
     """Plan a service between these parties; what a number of questions costs follows."""
-    plans = BatchPlans(task)
-    plans.fill(first_run=1)
-    clips = {size: (plan,) for size, plan in plans.clips.items()}
-    return ServicePlans(
-        start=(check_plan(task, parties), plans.get(0)),
-        batches={size: (*clips.get(size, ()), plans.get(size)) for size in task.sizes},
-    )
+    walk = SharedWalk(task)
+    walk.check({}, parties=parties)
+    walk.hold({})
+    for size in task.sizes:
+        walk.answer(size, {})
+    return walk
 
 
-def _check(
-    session: Session, task: ServiceTask, share: Mapping[str, Tensor] | None, tally: ServiceTally
-) -> None:
-    """Compare the weights with their bound, and note what was opened."""
-    quiet = replace(session, ledger=tally.ledger, progress=Progress())
-    tally.count_guard(0, check_weights(quiet, task, share))
+def _begin(session: Session, task: ServiceTask) -> ServiceTally:
+    """Begin to count; what the session itself would note must not pile up over runs."""
+    ledger = Ledger()
+    own = replace(session, ledger=ledger, progress=Progress())
+    return ServiceTally(SharedWalk(task, session=own, is_endless=True), ledger)
+
+
+def _start(
+    session: Session, task: ServiceTask, walk: SharedWalk, weights: Mapping[str, Share]
+) -> int:
+    """Agree on everything, check the weights, and open them under masks; return our number."""
+    session.agree("service", task.digest())
+    walk.check(weights, parties=session.parties)
+    # Masks of another service of this session must not come again.
+    number = session.begin_run()
+    walk.rehearse(first_run=number + 1)
+    walk.walker.agree(walk.guard)
+    walk.hold(weights)
+    return number
 
 
 def _tell(session: Session, to: str, number: int) -> None:

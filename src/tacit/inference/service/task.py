@@ -13,9 +13,10 @@ from torch import Tensor
 from tacit.errors import ConfigError, DataError
 from tacit.files import open_arrays
 from tacit.inference.predict import Reveal
-from tacit.mpc import OpeningCache, Plan, Roles, Share, find_protocol, make_plan
+from tacit.mpc import Roles, Share, find_protocol
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import Spec
+from tacit.mpc.walker import Walker
 from tacit.nn import Model
 from tacit.nn.capping import with_room
 
@@ -103,17 +104,12 @@ class ServiceTask:
         """Return the task with a cap on hidden values, if they do not fit the ring without."""
 
         def attempt(cap: float | None) -> ServiceTask:
-            task = replace(self, model=self.model.capped(cap))
-            task.plan(self.sizes[0], OpeningCache())
+            task, rows = replace(self, model=self.model.capped(cap)), self.sizes[0]
+            walker = Walker(self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+            walker.plan(partial(task.answer, rows=rows))
             return task
 
         return with_room(attempt, cap=self.model.imported.cap, keyword="model.cap")
-
-    def plan(self, rows: int, cache: OpeningCache) -> Plan:
-        """Plan a batch of rows; none for opening the weights under masks, once for all batches."""
-        protocol = find_protocol(self.protocol)
-        program = partial(self.answer, rows=rows) if rows else self.cache_weights
-        return make_plan(program, protocol, self.roles, frac_bits=self.frac_bits, cache=cache)
 
     def cache_weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
         """Take up the weights, open under masks from the first run of the service on."""

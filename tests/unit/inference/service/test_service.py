@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from support.mpc import MEETING, PARTIES, ROLES
+from support.mpc import MEETING, PARTIES, ROLES, by_size
 from tacit import ring
 from tacit.errors import DataError, DisagreementError, LinkClosed, RangeError
 from tacit.inference.service import (
@@ -20,6 +20,7 @@ from tacit.inference.service import (
 )
 from tacit.inference.service.attend import foreseen
 from tacit.inference.service.queue import Order, RequestQueue, Ticket
+from tacit.inference.service.walk import SharedWalk
 from tacit.mpc.arithmetic.opening import OpenMasked
 from tacit.party import run_threads
 from tacit.transport import Frame, frame_bytes
@@ -52,12 +53,12 @@ def test_both_answers_together_say_no_more_than_their_sum(
 ):
     """Shares hang on what parties hold: a mask that is fresh in each batch goes on top."""
     shares, answers = {}, {}
-    run, answer = PredictionServer._run, RequestQueue.answer
+    run, answer = SharedWalk.answer, RequestQueue.answer
 
-    def noting_run(self, padded, program, kept):
-        share = run(self, padded, program, kept)
-        if padded == 8:  # a batch, not the weights
-            shares.setdefault(self._session.me, []).append(share.words.clone())
+    def noting_run(self, padded, weights, x=None):
+        share = run(self, padded, weights, x)
+        if share is not None:  # of a server, and not in the rehearsal
+            shares.setdefault(self.walker.me, []).append(share.words.clone())
         return share
 
     def noting_answer(self, ticket, words):
@@ -65,7 +66,7 @@ def test_both_answers_together_say_no_more_than_their_sum(
         answers.setdefault(name, []).append(words.clone())
         return answer(self, ticket, words)
 
-    monkeypatch.setattr(PredictionServer, "_run", noting_run)
+    monkeypatch.setattr(SharedWalk, "answer", noting_run)
     monkeypatch.setattr(RequestQueue, "answer", noting_answer)
     task = make_service_task(protocol=protocol, sizes=(8,))
     with serving(task) as service:
@@ -102,7 +103,7 @@ def test_who_asked_how_often_is_in_the_ledgers_as_it_was_foreseen(
     batches = "when questions are answered, and to how many rows they were filled up"
     assert written[ROLES.dealer, batches] == 4
     planned = plan_service(task, parties=PARTIES)
-    listed = foreseen(task, (*planned.start, *planned.batches[8]))
+    listed = foreseen(task, planned)
     assert set(written) == {(one.to, one.what) for one in listed if one.to != "clients"}
 
 
@@ -117,7 +118,7 @@ def test_weights_are_opened_under_masks_once_and_not_with_every_question(
         server = service.servers[ROLES.first]
         opened = {
             size: {spec.shape for step in plan.steps for spec in _held(step)}
-            for size, (plan, _) in server.tally.runs.items()
+            for size, (plan, _) in by_size(server.tally.walk.walker).items()
         }
     shapes = {tuple(value.shape) for value in task.model.initial.values()}
     assert opened.pop(0) == shapes
@@ -329,10 +330,11 @@ def ask_many(task, serving, rows, *, questions):
             assert server.queue.waiting() == 0
             assert server.tally.questions == questions
             assert len(server.tally.ledger.entries()) < 30  # however many questions there were
-            assert set(server.tally.runs) <= {0, *task.sizes}
+            assert set(by_size(server.tally.walk.walker)) <= {0, *task.sizes}
+            assert len(server.tally.walk.runs) <= 2 + len(task.sizes)
     dealer = service.ends["ends"][ROLES.dealer]
-    assert {size: times for size, (_, times) in dealer.runs.items()} == {
-        size: times for size, (_, times) in server.tally.runs.items()
+    assert {size: times for size, (_, times) in by_size(dealer.walk.walker).items()} == {
+        size: times for size, (_, times) in by_size(server.tally.walk.walker).items()
     }
 
 

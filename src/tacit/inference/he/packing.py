@@ -1,4 +1,4 @@
-"""The plan of an encrypted run: what both sides know of it, and what will be sent."""
+"""How rows are packed into ciphertexts: what both sides know of it, and what will be sent."""
 
 import hashlib
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _COEFFICIENT_S = 1e-4  # one product of polynomials, measured
 
 
 @dataclass(frozen=True)
-class HePlan:
+class Packing:
     """What is done, told by the owner of the model in a few whole numbers.
 
     Attributes:
@@ -96,14 +96,14 @@ def structure_of(model: Any, weights: Mapping[str, Tensor], shape: tuple[int, ..
     return trace(model, told, shape)
 
 
-def make_plan(
+def choose_packing(
     model: Any,
     weights: Mapping[str, Tensor],
     shape: tuple[int, ...],
     *,
     bits: int | None,
     input_bound: float,
-) -> tuple[HePlan, WholeCircuit]:
+) -> tuple[Packing, WholeCircuit]:
     """Choose the layout and the rings that take the owner of the model least time.
 
     Raises:
@@ -113,11 +113,11 @@ def make_plan(
     circuit = trace(model, weights, shape)
     bits = bits or DEFAULT_BITS.get(circuit.depth, 4)
     whole = make_whole(circuit, bits=bits, input_bound=input_bound)
-    found: list[tuple[float, HePlan]] = []
+    found: list[tuple[float, Packing]] = []
     if not circuit.products and 1 << whole.range_bits < ROOM and _is_light(whole):
-        plan = read_plan((2, *_scales_alone(whole).to_numbers()), structure, shape, bits)
+        packing = read_packing((2, *_scales_alone(whole).to_numbers()), structure, shape, bits)
         terms = (whole.inputs / 256 + 1) * (whole.out.size / 32 + 1)  # measured, as the rest
-        found.append(((5e-3 + terms * _COEFFICIENT_S) * shape[0], plan))
+        found.append(((5e-3 + terms * _COEFFICIENT_S) * shape[0], packing))
     reasons = []
     for number, name in enumerate(LAYOUTS[:1] if found else LAYOUTS[:2]):
         arrangement = _arranged(name, structure)
@@ -127,18 +127,18 @@ def make_plan(
         except ConfigError as error:
             reasons.append(error)
             continue
-        plan = read_plan((number, *parameters.to_numbers()), structure, shape, bits)
-        found.append((seconds * -(-shape[0] // plan.way.sizes().batch), plan))
+        packing = read_packing((number, *parameters.to_numbers()), structure, shape, bits)
+        found.append((seconds * -(-shape[0] // packing.way.sizes().batch), packing))
     if not found:
         raise reasons[0]
-    seconds, plan = min(found, key=lambda one: one[0])
-    return HePlan(plan.layout, plan.parameters, plan.way, shape, seconds), whole
+    seconds, packing = min(found, key=lambda one: one[0])
+    return Packing(packing.layout, packing.parameters, packing.way, shape, seconds), whole
 
 
-def read_plan(
+def read_packing(
     numbers: tuple[int, ...], structure: Circuit, shape: tuple[int, ...], bits: int
-) -> HePlan:
-    """Make the plan of what the owner of the model told, or refuse it."""
+) -> Packing:
+    """Make the packing of what the owner of the model told, or refuse it."""
     if not 0 <= numbers[0] < len(LAYOUTS):
         raise ConfigError(f"wanted a layout from 0 to {len(LAYOUTS) - 1}, got {numbers[0]}")
     layout, parameters = LAYOUTS[numbers[0]], Parameters.from_numbers(numbers[1:])
@@ -147,7 +147,7 @@ def read_plan(
         way = CoefficientWay(structure.inputs, structure.out.size, 1 << (bits + 1))
     else:
         way = SlotWay(parameters, _arranged(layout, structure))
-    return HePlan(layout, parameters, way, shape)
+    return Packing(layout, parameters, way, shape)
 
 
 def _arranged(layout: Layout, structure: Circuit) -> InSlots | InRow:
