@@ -1,0 +1,1 @@
+"""Test vectors that others made, read from where they are staged; without them the tests skip."""
