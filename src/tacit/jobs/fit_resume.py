@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,10 @@ from tacit import __version__
 from tacit.crypto.cipher import Numbers
 from tacit.data.rows import Rows
 from tacit.errors import InputError
-from tacit.jobs.config import PartyEntry, job_digest
-from tacit.jobs.fit_job import FitJob
+from tacit.jobs.config import Job, PartyEntry, job_digest
 from tacit.jobs.folder import state_of
 from tacit.jobs.kind import Place
+from tacit.learners.spec import FitSpec
 from tacit.mpc import Plan
 from tacit.mpc.walker import Walker
 from tacit.party import Fact, Session
@@ -34,6 +34,28 @@ _ATTEMPT = Fact(tag="attempt", count=1, what="")
 """Public coins."""
 
 
+@dataclass(frozen=True)
+class FitKeeper:
+    """Makes one party's checkpoints; see `tacit.learners.fitting.Keeper`."""
+
+    session: Session
+    spec: FitSpec
+    folder: StateFolder
+    is_fresh: bool
+
+    def shares(self, mine: Rows | None, planned: Walker) -> "FitState":
+        """Return where a computing party keeps its shares."""
+        return FitState(self, mine, planned)
+
+    def steps(self, mine: Rows | None) -> "CipherState":
+        """Return where a party keeps what it knows after every step by a cipher."""
+        return CipherState(self, mine)
+
+    def matches(self, mine: Rows | None) -> "HiddenState":
+        """Return the same where matches are hidden."""
+        return HiddenState(self, mine)
+
+
 class CipherState:
     """One owner's checkpoints of a fit by a cipher: what it knows itself, after every step.
 
@@ -41,10 +63,10 @@ class CipherState:
     the labels keeps margins and trees, an owner of a regression its own weights; nobody else's.
     """
 
-    def __init__(self, session: Session, job: FitJob, place: Place, mine: Rows | None) -> None:
-        self._session, self._is_fresh = session, place.is_fresh
-        self._keepers = job.owners
-        self.folder = _folder(session, job, place)
+    def __init__(self, keeper: FitKeeper, mine: Rows | None) -> None:
+        self._session, self._is_fresh = keeper.session, keeper.is_fresh
+        self._keepers = keeper.spec.owners
+        self.folder = keeper.folder
         work = hashlib.sha256(f"tacit fit by cipher {__version__}\n".encode())
         work.update(b"" if mine is None else mine.digest())
         self._work = work.hexdigest()
@@ -95,9 +117,9 @@ class HiddenState(CipherState):
     it knows, an owner which of its rows were chosen.
     """
 
-    def __init__(self, session: Session, job: FitJob, place: Place, mine: Rows | None) -> None:
-        super().__init__(session, job, place, mine)
-        self._keepers = (*job.owners, job.helper or "")
+    def __init__(self, keeper: FitKeeper, mine: Rows | None) -> None:
+        super().__init__(keeper, mine)
+        self._keepers = keeper.spec.members
         self.places: Numbers | None = None
         """The rows as they were matched when the job began; for the helper which of them match."""
 
@@ -138,7 +160,8 @@ class HiddenState(CipherState):
         super().save(step + 1, {**kept, "matched rows": self.places})
 
 
-def _folder(session: Session, job: FitJob, place: Place) -> StateFolder:
+def folder_of(session: Session, job: Job, place: Place) -> StateFolder:
+    """Return where a party keeps what a start of this very job goes on from."""
     nowhere = {name: PartyEntry() for name in job.parties}
     binding = hashlib.sha256(job_digest(replace(job, parties=nowhere)))
     binding.update(session.me.encode())
@@ -153,16 +176,14 @@ class FitState:
     last checkpoint and is opened again.
     """
 
-    def __init__(
-        self, session: Session, job: FitJob, place: Place, mine: Rows | None, planned: Walker
-    ) -> None:
+    def __init__(self, keeper: FitKeeper, mine: Rows | None, planned: Walker) -> None:
         work = hashlib.sha256(f"tacit fit {__version__}\n".encode())
         work.update(b"" if mine is None else mine.digest())
         for digest in {id(plan): plan.digest() for plan, _ in planned.runs}.values():
             work.update(digest)
-        self.folder = _folder(session, job, place)
-        self._work, self._is_fresh = work.hexdigest(), place.is_fresh
-        self._session, self._computing = session, job.roles.computing
+        self.folder = keeper.folder
+        self._work, self._is_fresh = work.hexdigest(), keeper.is_fresh
+        self._session, self._computing = keeper.session, keeper.spec.roles.computing
         self._sent = dict.fromkeys(self._computing, 0)
         self._attempt = 0
 

@@ -20,23 +20,6 @@ def _named(module: str, name: str = "KIND") -> Callable[[], Kind[Job]]:
     return lambda: of_any(getattr(import_module(f"tacit.jobs.{module}"), name))
 
 
-def _fit() -> Kind[Job]:
-    from tacit.jobs import fit, forecast_fit
-    from tacit.jobs.fit_job import FitJob
-
-    return of_any(
-        Kind(
-            record=FitJob,
-            check_inputs=fit.check_inputs,
-            take_part=fit.take_part,
-            complete=fit.complete,
-            forecast=forecast_fit.forecast_fit,
-            resumes=True,
-            keeps=lambda job: True,
-        )
-    )
-
-
 def _infer() -> Kind[Job]:
     from tacit.jobs import forecast, infer
     from tacit.jobs.infer_job import InferJob
@@ -96,7 +79,7 @@ KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
     "audit": _named("audit"),
     "audit-llm": _named("audit", "KIND_LLM"),
     "federated": _federated,
-    "fit": _fit,
+    "fit": _named("fit"),
     "infer": _infer,
     "split": _named("split"),
     "serve": _serve,

@@ -14,12 +14,15 @@ from tacit.learners.boosting import GradientBoostingClassifier, GradientBoosting
 from tacit.learners.classify import Classifier
 from tacit.learners.clusters import KMeans
 from tacit.learners.exported import to_sklearn
+from tacit.learners.fitting import fit
 from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Regressor, Ridge
 from tacit.learners.margins import LinearSVC, LogisticRegression
 from tacit.learners.neighbours import KNeighbors
 from tacit.learners.onnx_file import to_onnx
 from tacit.learners.parties import Connected, Local, Parties, Planned
 from tacit.learners.scaling import PCA, StandardScaler
+from tacit.learners.shown import Fitted
+from tacit.learners.spec import BlockTable, FitData, FitProtection, FitSpec, LearnerTable, Reveal
 from tacit.learners.tables import Table
 from tacit.learners.trees import DecisionTreeClassifier, RandomForestClassifier
 from tacit.learners.validation import cross_validate, divide
@@ -27,11 +30,16 @@ from tacit.learners.xgboosted import to_xgboost
 
 __all__ = [
     "PCA",
+    "BlockTable",
     "CategoricalNB",
     "Classifier",
     "Connected",
     "DecisionTreeClassifier",
     "ExtremeLearning",
+    "FitData",
+    "FitProtection",
+    "FitSpec",
+    "Fitted",
     "GaussianNB",
     "GradientBoostingClassifier",
     "GradientBoostingRegressor",
@@ -39,6 +47,7 @@ __all__ = [
     "KNeighbors",
     "Lasso",
     "Learner",
+    "LearnerTable",
     "LinearRegression",
     "LinearSVC",
     "Local",
@@ -47,12 +56,14 @@ __all__ = [
     "Planned",
     "RandomForestClassifier",
     "Regressor",
+    "Reveal",
     "Ridge",
     "Shared",
     "StandardScaler",
     "Table",
     "cross_validate",
     "divide",
+    "fit",
     "to_onnx",
     "to_sklearn",
     "to_xgboost",

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from annotated_types import Ge, Le, Lt
-from pydantic import TypeAdapter, ValidationError
 
 from tacit.crypto.cipher.contract import Scheme
 from tacit.data.spec import OwnerTable
@@ -180,6 +179,8 @@ class LearnerTable:
 
 
 def _wrong_parameters(learner: type[Learner], given: Mapping[str, object]) -> Iterator[Problem]:
+    from pydantic import ValidationError
+
     hints = get_type_hints(learner.__init__)
     known = inspect.signature(learner).parameters
     for name, value in given.items():
@@ -199,6 +200,8 @@ def _wrong_parameters(learner: type[Learner], given: Mapping[str, object]) -> It
 
 
 def _read(hint: type[object], value: object) -> object:
+    from pydantic import TypeAdapter
+
     # As JSON: strict, but lists are tuples, which TOML cannot tell apart.
     return TypeAdapter(hint).validate_json(json.dumps(value), strict=True)
 
@@ -279,6 +282,11 @@ class FitSpec:
     def is_by_cipher(self) -> bool:
         """Tell whether the learner learns in a published way by a cipher."""
         return self.protocol.kind == CIPHER
+
+    @property
+    def way(self) -> str:
+        """Return what protects rows, as a report names it."""
+        return f"cipher ({self.protocol.cipher})" if self.is_by_cipher else self.protocol.kind
 
     @property
     def helper(self) -> str | None:

@@ -8,10 +8,10 @@ import pytest
 
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import fit
-from tacit.jobs.fit_data import load_rows
-from tacit.jobs.forecast_fit import forecast_fit
+from tacit.jobs.fit import forecast_fit
 from tacit.jobs.kind import Asked, Place
 from tacit.jobs.kinds import find_kind, load_job
+from tacit.learners.rows import load_rows
 from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
 from tacit.spec import read_record
 

@@ -7,7 +7,7 @@ import pytest
 
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import fit, fit_resume
-from tacit.jobs.forecast_fit import forecast_fit
+from tacit.jobs.fit import forecast_fit
 from tacit.jobs.kind import Asked
 from tacit.party import merge_costs, without_setup
 from unit.cli.test_fit import job, run

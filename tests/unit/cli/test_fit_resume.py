@@ -10,11 +10,11 @@ import torch
 from support.crypto import short_key
 from support.mpc import Wiretap
 from tacit.errors import DisagreementError, InputError
-from tacit.jobs import fit, fit_cipher, fit_matching, fit_resume
+from tacit.jobs import fit, fit_resume
 from tacit.jobs.folder import discard
 from tacit.jobs.kind import Place
-from tacit.learners import spec
-from tacit.learners.cipher import regression
+from tacit.learners import rows, spec
+from tacit.learners.cipher import fitting, regression
 from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
 from tacit.training import StateFolder
 from unit.cli.test_fit import by_cipher, job, of_names
@@ -216,15 +216,15 @@ def test_hidden_matches_are_drawn_once_however_often_a_fit_is_killed(tmp_path, m
     """An owner who saw two matchings would know: rows that are there both times match."""
     pytest.importorskip("gmpy2")
     monkeypatch.setattr(regression, "make_key", short_key)
-    declared = partial(fit_cipher.declare_regression, bits=2048)
-    monkeypatch.setattr(fit_cipher, "declare_regression", declared)
-    align, matchings = fit_matching.align_by_helper, []
+    declared = partial(fitting.declare_regression, bits=2048)
+    monkeypatch.setattr(fitting, "declare_regression", declared)
+    align, matchings = rows.align_by_helper, []
 
     def counted(session, *arguments, **options):
         matchings.append(session.me)
         return align(session, *arguments, **options)
 
-    monkeypatch.setattr(fit_matching, "align_by_helper", counted)
+    monkeypatch.setattr(rows, "align_by_helper", counted)
     one = of_names(tmp_path, "hidden", more=6, max_iter=3)
     unbroken = coefficients(run(one, tmp_path / "other"))
     matchings.clear()

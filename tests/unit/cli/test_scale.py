@@ -13,9 +13,9 @@ from tacit.data import state_far
 from tacit.errors import InputError, RangeError
 from tacit.federated import fit as fit_federated
 from tacit.jobs.federated import run
-from tacit.jobs.fit_data import load_rows as load_fit_rows
 from tacit.jobs.kind import Asked
 from tacit.jobs.kinds import find_kind, kind_of
+from tacit.learners.rows import load_rows as load_fit_rows
 from tacit.spec import read_record
 
 

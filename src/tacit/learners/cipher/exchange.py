@@ -38,6 +38,9 @@ class StepStore(Protocol):
     Everyone begins after the same step; keys and ciphertexts are made anew.
     """
 
+    start: int
+    """The step after which this start goes on."""
+
     def begin(self) -> int:
         """Agree with all parties on the step after which to go on; 0 to start."""
         ...
@@ -48,6 +51,23 @@ class StepStore(Protocol):
 
     def save(self, step: int, kept: Mapping[str, Floats | Numbers]) -> None:
         """Keep what I know after a step."""
+        ...
+
+
+class MatchStore(StepStore, Protocol):
+    """The same where matches are hidden: matching is the first step that is kept."""
+
+    has_begun: bool
+    """Whether this very job was begun here before."""
+    places: Numbers | None
+    """The rows as they were matched when the job began; for the helper which of them match."""
+
+    def agree(self) -> None:
+        """Agree with all parties on where to go on, and take up the matching."""
+        ...
+
+    def keep_places(self, places: Numbers) -> None:
+        """Keep what came of the matching, before anything is learned."""
         ...
 
 

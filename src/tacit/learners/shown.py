@@ -1,37 +1,51 @@
-"""What a party says after a fit: measures, what was learned in tables, and what it promises not."""
+"""What a party has when a fit is done, and what it may say: measures, tables, and no promises."""
 
 from collections.abc import Mapping
-from typing import TypedDict
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.metrics import ACCURACY, proportion
-from tacit.jobs.fit_job import FitJob
-from tacit.learners import Table
-from tacit.result import Claim, Metric, Sheet
+from tacit.learners.spec import FitSpec
+from tacit.learners.tables import Table
+from tacit.notebook import Lines
+from tacit.result import Claim, Metric, Reported, Result, Sheet
 
 MOST_CELLS = 2_000
-"""Larger results are in the file alone."""
+"""Larger results are not laid out."""
 
 
-class Found(TypedDict, total=False):
-    """What was opened to me, as [reveal] calls it; None is what was opened to others alone."""
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Fitted(Reported):
+    """What a party has when a fit is done; in Python, what all of them have together.
 
-    score: float | None
-    auc: float | None
-    confusion: NDArray[np.int64] | None
-    calibration: NDArray[np.float64] | None
-    coefficients: Mapping[str, NDArray[np.float64]] | None
+    Attributes:
+        result: metrics, cost, ledger and claims.
+        answers: one for every row that is measured on, where they are shown.
+        names: of these rows, where they are matched; else they stand in the order of owners.
+        coefficients: what was learned, by name, where it is shown.
+        trees: a model file of XGBoost, where trees are shown.
+    """
+
+    result: Result
+    answers: NDArray[np.float64] | None = None
+    names: tuple[str, ...] = ()
+    coefficients: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    trees: str | None = None
+
+    def _shown(self) -> tuple[str, Lines]:
+        return "Fitted", self.result.headline()
 
 
-def measure(job: FitJob, found: Found, rows: int) -> tuple[Metric, ...]:
+def measure(spec: FitSpec, found: Mapping[str, Any], rows: int) -> tuple[Metric, ...]:
     """Say how good answers are, as far as that was opened to me."""
     metrics = []
     if (score := found.get("score")) is not None:
-        if job.learner.target == "classes":
+        if spec.learner.target == "classes":
             metrics.append(proportion(ACCURACY, round(score * rows), rows))
-        elif job.learner.kind == "kmeans":
+        elif spec.learner.kind == "kmeans":
             metrics.append(Metric(name="inertia", value=-score, unit="", samples=rows))
         else:
             metrics.append(Metric(name="R²", value=score, unit="", samples=rows))
@@ -44,13 +58,13 @@ def measure(job: FitJob, found: Found, rows: int) -> tuple[Metric, ...]:
     return tuple(metrics)
 
 
-def sheets(job: FitJob, found: Found, data: Table) -> tuple[Sheet, ...]:
+def sheets(spec: FitSpec, found: Mapping[str, Any], data: Table) -> tuple[Sheet, ...]:
     """Lay out what was opened to me: coefficients, confusion and calibration."""
     made = []
     for name, value in (found.get("coefficients") or {}).items():
         if value.size <= MOST_CELLS:
-            one = "class 1" if job.learner.target == "classes" else "value"
-            made.append(_matrix(f"{job.learner.kind}: {name}", value, data, one))
+            one = "class 1" if spec.learner.target == "classes" else "value"
+            made.append(_matrix(f"{spec.learner.kind}: {name}", value, data, one))
     if (matrix := found.get("confusion")) is not None:
         heads = ("class", *(f"#taken for {at}" for at in range(len(matrix))))
         lines = tuple((str(at), *map(str, row)) for at, row in enumerate(matrix.tolist()))
@@ -85,7 +99,7 @@ def _features(data: Table, count: int) -> list[str]:
     return [*names, *["constant"] * beyond]
 
 
-def claims_beyond(job: FitJob) -> tuple[Claim, ...]:
+def claims_beyond(spec: FitSpec) -> tuple[Claim, ...]:
     """Say what no protocol can hide: what follows from what is opened."""
     reasons = {
         "answers": "an answer is a function of the row and of what was learned from all rows",
@@ -95,15 +109,10 @@ def claims_beyond(job: FitJob) -> tuple[Claim, ...]:
         ),
         "trees": "splits and leaves follow from the rows, and edges tell quantiles of columns",
     }
-    measures = tuple(
-        dict.fromkeys(
-            name
-            for what, names in job.reveal.named().items()
-            if what not in reasons
-            for name in names
-        )
-    )
-    told = {what: job.reveal.named()[what] for what in reasons} | {"measures": measures}
+    named = spec.reveal.named()
+    told = {what: named[what] for what in reasons}
+    seen = [name for what, names in named.items() if what not in reasons for name in names]
+    told["measures"] = tuple(dict.fromkeys(seen))
     reasons["measures"] = "a measure over few rows can tell about one of them"
     return tuple(
         Claim(
