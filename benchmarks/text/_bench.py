@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from tacit.audit.memorisation import Format, SeenSpeech, exact_exposures, proven_exposure
-from tacit.audit.memorisation.spelled import spell_canary
+from tacit.audit.memorisation.canary import spell_canary
 from tacit.dp import confirm, epsilon, event_from_record, event_to_record
 from tacit.dp.event import Repeated
 from tacit.dp.ledger import Ledger

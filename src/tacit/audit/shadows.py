@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -19,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.audit.machines import train_on_ray
 from tacit.audit.target import Trainer
+from tacit.cluster import open_cluster
 from tacit.errors import ConfigError
 
 Report = Callable[[int, int], None]
@@ -101,7 +100,7 @@ def _train(
     if fleet.ray is not None and missing:
         _check_travels(trainer)
         work = [(number, coins[number], seeds[number]) for number in missing]
-        yield from train_on_ray(partial(train_one, trainer), x, y, work, address=fleet.ray)
+        yield from _train_on_ray(trainer, x, y, work, address=fleet.ray)
         return
     if fleet.workers == 1 or len(missing) < 2:
         for number in missing:
@@ -140,13 +139,33 @@ def train_one(trainer: Trainer, x: Tensor, y: Tensor, coin: Tensor, seed: int) -
 
 def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a worker amid a model, wordlessly
-    torch.set_num_threads(1)
+
+
+def _train_on_ray(
+    trainer: Trainer,
+    x: Tensor,
+    y: Tensor,
+    work: Sequence[tuple[int, Tensor, int]],
+    *,
+    address: str,
+) -> Iterator[tuple[int, Tensor]]:
+    """Train models, each a number, a coin and a seed, on a Ray cluster; every machine has tacit."""
+    with open_cluster(address) as cluster:
+        rows, labels = cluster.share(x.numpy()), cluster.share(y.numpy())
+        waiting = {
+            cluster.submit(_train_apart, trainer, rows, labels, coin.numpy(), seed): number
+            for number, coin, seed in work
+        }
+        for ready in as_completed(waiting):
+            yield waiting[ready], torch.tensor(ready.result())
 
 
 def _train_apart(
     trainer: Trainer, x: np.ndarray, y: np.ndarray, coin: np.ndarray, seed: int
 ) -> np.ndarray:
-    rows, labels, inside = (torch.from_numpy(part) for part in (x, y, coin))
+    torch.set_num_threads(1)
+    # Copied: shared memory of a cluster is read-only, which torch does not like.
+    rows, labels, inside = (torch.tensor(part) for part in (x, y, coin))
     return train_one(trainer, rows, labels, inside, seed).numpy()
 
 

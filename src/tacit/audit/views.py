@@ -8,6 +8,7 @@ and the rows that are not its own are not within its reach.
 """
 
 import hashlib
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from tacit.ring import KEY_BYTES, Prg
 
 Seen = TypeVar("Seen", contravariant=True)
 Guess = TypeVar("Guess", covariant=True)
+Built = TypeVar("Built")
 
 
 class Attack(Protocol[Seen, Guess]):
@@ -24,6 +26,13 @@ class Attack(Protocol[Seen, Guess]):
     def __call__(self, seen: Seen, *, generator: torch.Generator) -> Guess:
         """Return a guess; all randomness comes from the generator."""
         ...
+
+
+def started(build: Callable[[], Built], generator: torch.Generator) -> Built:
+    """Build something whose first weights follow from the generator, leaving torch's own alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.empty(()).uniform_(generator=generator) * 2**31))
+        return build()
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save
 
 from tacit.audit.memorisation import Format, SeenSpeech, exact_exposures, proven_exposure
-from tacit.audit.memorisation.spelled import spell_canary
+from tacit.audit.memorisation.canary import spell_canary
 from tacit.data.metrics import put_beside
 from tacit.dp.policy import Policy, by_terms, read_terms
 from tacit.jobs.kind import Asked, Kind, Outlook, Part, Screen

@@ -183,7 +183,7 @@ def test_a_machine_that_cannot_train_is_reported_and_the_cluster_left(monkeypatc
     def fail(*work):
         raise MemoryError("out of memory")
 
-    monkeypatch.setattr("tacit.audit.machines._train_apart", fail)
+    monkeypatch.setattr("tacit.audit.shadows._train_apart", fail)
     coins = toss(12, 2, generator=seeded(0))
     with pytest.raises(DataError, match="'local' failed: out of memory"):
         train_shadows(TRAINER, X, Y, coins, seed=0, fleet=Fleet(ray="local"))

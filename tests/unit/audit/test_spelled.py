@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tacit.audit.memorisation import Format, SeenSpeech, exact_exposures
-from tacit.audit.memorisation.spelled import spell_canary
+from tacit.audit.memorisation.canary import spell_canary
 from tacit.errors import ConfigError
 from tacit.llm.model.module import CausalModule, tiny_model
 

@@ -8,7 +8,6 @@ from tacit.audit.embedding.attacks import (
     optimise_embeddings,
     try_tokens,
 )
-from tacit.audit.embedding.bottom import move, run_head, run_layers
 from tacit.audit.embedding.game import (
     ATTACKS,
     THREAT,
@@ -18,7 +17,15 @@ from tacit.audit.embedding.game import (
     sweep_depth,
     sweep_noise,
 )
-from tacit.audit.embedding.views import Defence, SeenHidden, add_noise, see_hidden
+from tacit.audit.embedding.views import (
+    Defence,
+    SeenHidden,
+    add_noise,
+    move,
+    run_head,
+    run_layers,
+    see_hidden,
+)
 from tacit.llm import Cache
 
 __all__ = [

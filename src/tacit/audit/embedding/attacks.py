@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.audit.embedding.bottom import pick, run_layers
-from tacit.audit.embedding.views import SeenHidden
+from tacit.audit.embedding.views import SeenHidden, pick, run_layers
 from tacit.errors import ConfigError
 from tacit.llm import Cache
 

@@ -6,8 +6,14 @@ import torch
 from torch import Tensor
 
 from tacit.audit.embedding.attacks import guess_blindly, optimise_embeddings, try_tokens
-from tacit.audit.embedding.bottom import run_head, run_layers
-from tacit.audit.embedding.views import Defence, SeenHidden, add_noise, see_hidden
+from tacit.audit.embedding.views import (
+    Defence,
+    SeenHidden,
+    add_noise,
+    run_head,
+    run_layers,
+    see_hidden,
+)
 from tacit.audit.estimators import bootstrap, clopper_pearson
 from tacit.audit.findings import Finding, Threat, judge
 from tacit.audit.views import Attack, seeded

@@ -1,14 +1,18 @@
-"""What the owner of a cut language model sees of a user's text."""
+"""What the owner of a cut language model sees of a user's text, and the layers that it knows.
+
+The layers run on many texts at once, from embeddings or behind a layer, and differentiable; what is
+computed is `tacit.llm`'s one plain engine.
+"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from tacit.audit.embedding.bottom import run_layers
 from tacit.errors import ConfigError, DataError
-from tacit.llm import LanguageModel
+from tacit.llm import Cache, LanguageModel
+from tacit.llm.model.plain import scores_of, walk_layers
 
 Defence = Callable[[Tensor], Tensor]
 """What a user does to hidden states before they leave."""
@@ -56,3 +60,40 @@ def add_noise(scale: float, *, generator: torch.Generator) -> Defence:
         return hidden + scale * torch.empty(hidden.shape).normal_(generator=generator).to(hidden)
 
     return defend
+
+
+run_head = scores_of
+
+
+def run_layers(
+    model: LanguageModel, x: Tensor, *, first: int, last: int, past: Cache | None = None
+) -> tuple[Tensor, Cache]:
+    """Run layers `first` to `last` − 1 on hidden states (texts, tokens, width).
+
+    Layer 0 starts at token embeddings; learned positions are added there. The past of these layers
+    is not changed; the one that is returned holds it and these tokens.
+
+    Raises:
+        ConfigError: the model has no such layers.
+    """
+    layers = model.architecture.layers
+    if not 0 <= first <= last <= layers:
+        raise ConfigError(f"layers lie between 0 and {layers}, got {first} to {last}")
+    past = pick(past or Cache(), slice(None))
+    for hidden in walk_layers(model, x, past, first=first, last=last):
+        x = hidden
+    return x, past
+
+
+def pick(past: Cache, texts: Tensor | slice) -> Cache:
+    """Return the past of some texts."""
+    return replace(
+        past,
+        keys={layer: one[texts] for layer, one in past.keys.items()},
+        values={layer: one[texts] for layer, one in past.values.items()},
+    )
+
+
+def move(model: LanguageModel, device: torch.device | str) -> LanguageModel:
+    """Return the model with its weights on a device."""
+    return replace(model, weights={n: w.to(device) for n, w in model.weights.items()})

@@ -1,7 +1,6 @@
 """Model inversion from confidences, and pictures painted by a participant or by the server."""
 
 from tacit.audit.inversion.attacks import Climb, climb, decode_answers, guess_column
-from tacit.audit.inversion.course import SeenCourse, see_course
 from tacit.audit.inversion.game import (
     ANSWER_THREAT,
     CLASS_THREAT,
@@ -12,17 +11,18 @@ from tacit.audit.inversion.game import (
     score_representatives,
     score_victim,
 )
-from tacit.audit.inversion.participant import Painter, Painting, train_with
-from tacit.audit.inversion.server import PaintVictim
+from tacit.audit.inversion.painters import Painter, Painting, PaintVictim, train_with
 from tacit.audit.inversion.views import (
     Ask,
     Defence,
     SeenAnswers,
     SeenConfidences,
+    SeenCourse,
     SeenRecords,
     ask_of,
     round_to,
     see_answers,
+    see_course,
     see_records,
 )
 

@@ -5,9 +5,9 @@ from tacit.audit.membership.audit import (
     audit_membership,
     audit_scene,
     join_records,
+    most_exposed,
+    sweep,
 )
-from tacit.audit.membership.exposure import most_exposed
-from tacit.audit.membership.frontier import sweep
 from tacit.audit.membership.plays import Scene
 from tacit.audit.membership.threats import ATTACKS, SETTINGS, Effort, Setting
 from tacit.audit.membership.views import (

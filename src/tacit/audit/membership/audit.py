@@ -1,6 +1,6 @@
 """The whole membership audit of a model: every threat that can be played, every attack on it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,17 +17,16 @@ from tacit.audit.findings import (
     best_findings,
     build_result,
 )
-from tacit.audit.membership.exposure import sheet_of_exposed, sheet_of_groups
 from tacit.audit.membership.plays import PLAYS, Played, Scene, why_not
 from tacit.audit.membership.threats import ATTACKS, SETTINGS, Effort
 from tacit.audit.membership.views import Push
-from tacit.audit.ranking import Ranking, auc, draw_roc, measure_ranking
+from tacit.audit.ranking import Ranking, auc, draw_roc, measure_ranking, tpr_at
 from tacit.audit.shadows import Fleet
 from tacit.audit.target import Trainer, as_classifier
 from tacit.data.memory import numbers_of, to_array
-from tacit.errors import DataError
+from tacit.errors import ConfigError, DataError
 from tacit.notebook import Lines, Shown
-from tacit.result import Metric, Result, Sheet
+from tacit.result import Curve, Metric, Result, Sheet
 
 LEAST = 20
 """Fewest records of a side from which anything can be said."""
@@ -36,6 +35,9 @@ REMEDIES = (BY_DP, EARLIER, BY_CLASS)
 
 Labelled = tuple[Any, Any]
 """Rows and labels, as tensors or arrays."""
+_SHOWN = 10
+_FEWEST = 10
+"""Members and non-members of a group below which its leakage is not measured."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -246,3 +248,126 @@ def _utility(scene: Scene) -> tuple[Metric, ...]:
 def _in_words(metric: Metric) -> str:
     between = "" if metric.low is None else f" ({metric.low:.3f} to {metric.high:.3f})"
     return f"AUC {metric.value:.3f}{between}"
+
+
+def most_exposed(ranking: Ranking, count: int = _SHOWN) -> list[tuple[int, float]]:
+    """Return the members with the highest scores: row, and the false alarms at its threshold.
+
+    The second number is the share of non-members that score at least as high: how often someone
+    who names this record in the same way would be wrong about a stranger.
+    """
+    order = np.argsort(-ranking.scores, kind="stable")
+    rows = [int(row) for row in order if ranking.is_positive[row]][:count]
+    strangers = np.sort(ranking.negatives)
+    found = []
+    for row in rows:
+        above = len(strangers) - np.searchsorted(strangers, ranking.scores[row], side="left")
+        found.append((row, float(above) / len(strangers)))
+    return found
+
+
+def sheet_of_exposed(attack: str, ranking: Ranking, words: Sequence[str]) -> Sheet:
+    """List the members that are found most surely."""
+    least = 1 / len(ranking.negatives)
+    rows = tuple(
+        (str(row), words[row], f"{false:.2%}" if false else f"below {least:.2%}")
+        for row, false in most_exposed(ranking)
+    )
+    return Sheet(
+        title="Most exposed records",
+        heads=("# row of the members", "group", "# false alarms at its score"),
+        rows=rows,
+        caption=f"By {attack}. Rows are counted from 0.",
+    )
+
+
+def sheet_of_groups(attack: str, ranking: Ranking, words: Sequence[str]) -> Sheet:
+    """Compare the leakage of groups; small groups are named, not measured."""
+    names = np.asarray(words)
+    rows = []
+    for word in sorted(set(words)):
+        chosen = names == word
+        inside = int((chosen & ranking.is_positive).sum())
+        outside = int((chosen & ~ranking.is_positive).sum())
+        sizes = (str(inside), str(outside))
+        if min(inside, outside) < _FEWEST:
+            rows.append((word, *sizes, "not measured", "not measured"))
+            continue
+        part = Ranking(ranking.scores[chosen], ranking.is_positive[chosen])
+        area, low, high = auc(part)
+        found, least, most = tpr_at(part, 0.01)
+        rows.append(
+            (
+                word,
+                *sizes,
+                f"{area:.3f} [{low:.3f}, {high:.3f}]",
+                f"{found:.1%} [{least:.1%}, {most:.1%}]",
+            )
+        )
+    return Sheet(
+        title="Leakage by group",
+        heads=("group", "# members", "# non-members", "# AUC", "# TPR at 1 % FPR"),
+        rows=tuple(rows),
+        caption=f"By {attack}; 95 % intervals.",
+    )
+
+
+def sweep(
+    trainers: Mapping[str, Trainer],
+    members: Labelled,
+    non_members: Labelled,
+    *,
+    name: str,
+    effort: Effort,
+    fleet: Fleet,
+    report: Callable[[int], None] = lambda done: None,
+) -> tuple[Curve, Sheet]:
+    """Train a target with every trainer, attack it, and lay out what each setting costs and saves.
+
+    Args:
+        trainers: by the words that describe their setting.
+        members: rows and labels that every target is trained on.
+        non_members: rows and labels that none is.
+        name: of the defence.
+        effort: what is tried against each.
+        fleet: how shadow models are trained and kept.
+        report: told how many settings were tried.
+
+    Returns:
+        The frontier, accuracy on non-members against the AUC of the best attack, and the table.
+    """
+    if not trainers:
+        raise ConfigError("a sweep needs at least one setting")
+    x, y, is_member = join_records(members, non_members)
+    points, rows = [], []
+    for words, trainer in trainers.items():
+        target = trainer(x[is_member], y[is_member], seed=effort.seed)
+        found = audit_membership(
+            target, members, non_members, trainer=trainer, effort=effort, fleet=fleet
+        )
+        best = max(found.findings, key=_area)
+        accuracy = found.utility[1]
+        points.append((accuracy.value or 0.0, _area(best)))
+        low, high = best.headline.low or 0.0, best.headline.high or 0.0
+        rows.append(
+            (
+                words,
+                f"{accuracy.value:.1%} [{accuracy.low:.1%}, {accuracy.high:.1%}]",
+                f"{_area(best):.3f} [{low:.3f}, {high:.3f}]",
+                best.attack,
+            )
+        )
+        report(len(rows))
+    curve = Curve(
+        title="Privacy against utility",
+        x_label="accuracy on non-members",
+        y_label="AUC of the best attack; ½ is a blind guess",
+        name=name,
+        points=tuple(sorted(points)),
+    )
+    heads = (name, "# accuracy on non-members", "# AUC of the best attack", "best attack")
+    return curve, Sheet(title="Defence sweep", heads=heads, rows=tuple(rows))
+
+
+def _area(finding: Finding) -> float:
+    return finding.headline.value or 0.0

@@ -8,28 +8,28 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Lt
 
 from tacit.audit.findings import Threat
-from tacit.audit.membership import shadowed, thresholds, whitebox
+from tacit.audit.membership import attacks
 from tacit.audit.ranking import Scores
 from tacit.spec import LOCAL, Count, refuse
 
 # Attacks take different views, hence the dots; `SETTINGS` says which, and a test holds it.
 ATTACKS: Mapping[str, Callable[..., Scores]] = {
-    "loss": thresholds.loss,
-    "confidence": thresholds.confidence,
-    "entropy": thresholds.entropy,
-    "modified entropy": thresholds.modified_entropy,
-    "label gap": thresholds.label_gap,
-    "label robustness": thresholds.label_robustness,
-    "calibrated loss": shadowed.calibrated_loss,
-    "shadow classifier": shadowed.shadow_classifier,
-    "LiRA, online": shadowed.lira_online,
-    "LiRA, offline": shadowed.lira_offline,
-    "RMIA, online": shadowed.rmia_online,
-    "RMIA, offline": shadowed.rmia_offline,
-    "gradient norm": whitebox.gradient_norm,
-    "gradient features": whitebox.gradient_features,
-    "gradient ascent": whitebox.gradient_ascent,
-    "losses of the rounds": whitebox.round_losses,
+    "loss": attacks.loss,
+    "confidence": attacks.confidence,
+    "entropy": attacks.entropy,
+    "modified entropy": attacks.modified_entropy,
+    "label gap": attacks.label_gap,
+    "label robustness": attacks.label_robustness,
+    "calibrated loss": attacks.calibrated_loss,
+    "shadow classifier": attacks.shadow_classifier,
+    "LiRA, online": attacks.lira_online,
+    "LiRA, offline": attacks.lira_offline,
+    "RMIA, online": attacks.rmia_online,
+    "RMIA, offline": attacks.rmia_offline,
+    "gradient norm": attacks.gradient_norm,
+    "gradient features": attacks.gradient_features,
+    "gradient ascent": attacks.gradient_ascent,
+    "losses of the rounds": attacks.round_losses,
 }
 
 

@@ -29,17 +29,15 @@ from tacit.audit.memorisation.game import (
     EXTRACTION_THREAT,
     audit_canaries,
     audit_extraction,
-    sweep_defence,
-)
-from tacit.audit.memorisation.model import SmallSpeaker, train_speaker
-from tacit.audit.memorisation.score import (
     count_holders,
     eidetic_counts,
     eidetic_sheet,
     extraction_curve,
     rate_by_repetition,
     score_extraction,
+    sweep_defence,
 )
+from tacit.audit.memorisation.model import SmallSpeaker, train_speaker
 from tacit.audit.memorisation.views import Defence, SeenSpeech, see_checkpoint, see_module
 
 __all__ = [

@@ -1,9 +1,12 @@
 """What permutation leaks: watch real runs, correlate and attack what was seen."""
 
 from tacit.audit.permutation.distance import (
+    DISTRIBUTIONS,
+    WIDTHS,
     distance_correlation,
     independence_p,
     predicted_correlation,
+    simulate,
 )
 from tacit.audit.permutation.lab import (
     Correlation,
@@ -22,7 +25,6 @@ from tacit.audit.permutation.matching import (
     rank_candidates,
 )
 from tacit.audit.permutation.recording import Glimpse, Run, Seen, watch
-from tacit.audit.permutation.simulation import DISTRIBUTIONS, WIDTHS, simulate
 from tacit.audit.permutation.subject import (
     Subject,
     first_arguments,

@@ -5,15 +5,20 @@ DCOR of seed 000, equation 5-9 (elsewhere its square root has the name). It is 0
 independent vectors and 1 for vectors that are alike up to rotation, shift and scale.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import gammaln, hyp2f1
 from scipy.stats import t
 
-from tacit.audit.permutation.chance import Floats, order, places
 from tacit.errors import DataError
+from tacit.result import Curve
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
 
 FEWEST = 4
 """The estimator divides by n - 3."""
@@ -21,6 +26,9 @@ _TRIPLE_POINTS = 150
 _QUADRUPLES = 20_000
 _WIDE = 64
 _TERMS = 12
+FEATURES = 100
+WIDTHS = (1, 2, 4, 8, 16, 32, 64, 100)
+_TITLE = "Distance correlation with the input: {} data (figure 5.2 of seed 000)"
 
 
 def distance_correlation(x: Floats, y: Floats) -> float:
@@ -61,7 +69,7 @@ def predicted_correlation(x: Floats, width: int, *, generator: torch.Generator) 
         generator: which pairs and triples of rows are looked at.
     """
     _check(x)
-    picked = x[order(len(x), generator)[:_TRIPLE_POINTS]]
+    picked = x[draw_order(len(x), generator)[:_TRIPLE_POINTS]]
     distances, count = _distances(picked), len(picked)
     squared = float((distances**2).sum())
     sums = distances.sum(axis=1)
@@ -142,3 +150,93 @@ def _distances(x: Floats) -> Floats:
 def _check(x: Floats) -> None:
     if x.ndim != 2 or len(x) < FEWEST:
         raise DataError(f"wanted at least {FEWEST} rows of numbers, got shape {x.shape}")
+
+
+def normal(shape: tuple[int, ...], generator: torch.Generator) -> Floats:
+    """Draw standard normal numbers."""
+    found: Floats = torch.empty(shape, dtype=torch.float64).normal_(generator=generator).numpy()
+    return found
+
+
+def uniform(shape: tuple[int, ...], generator: torch.Generator) -> Floats:
+    """Draw numbers between 0 and 1."""
+    found: Floats = torch.empty(shape, dtype=torch.float64).uniform_(generator=generator).numpy()
+    return found
+
+
+def places(count: int, shape: tuple[int, ...], generator: torch.Generator) -> Places:
+    """Draw whole numbers below ``count``."""
+    found: Places = np.minimum(uniform(shape, generator) * count, count - 1).astype(np.int64)
+    return found
+
+
+def draw_order(count: int, generator: torch.Generator) -> Places:
+    """Draw an order of so many things."""
+    found: Places = np.argsort(uniform((count,), generator), kind="stable")
+    return found
+
+
+def permute_rows(x: Floats, generator: torch.Generator) -> Floats:
+    """Put the numbers of every row into an order of its own."""
+    found: Floats = np.take_along_axis(x, np.argsort(uniform(x.shape, generator), axis=1), axis=1)
+    return found
+
+
+def _normal(rows: int, generator: torch.Generator) -> Floats:
+    return normal((rows, FEATURES), generator)
+
+
+def _uniform(rows: int, generator: torch.Generator) -> Floats:
+    return uniform((rows, FEATURES), generator)
+
+
+def _sparse(rows: int, generator: torch.Generator) -> Floats:
+    return (uniform((rows, FEATURES), generator) < 0.1).astype(np.float64)
+
+
+def _subspace(rows: int, generator: torch.Generator) -> Floats:
+    hidden, inner = normal((rows, 20), generator), 20
+    base = normal((inner, FEATURES), generator) / inner
+    noise: Floats = normal((rows, FEATURES), generator) * np.sqrt(0.1)
+    return hidden @ base + noise
+
+
+DISTRIBUTIONS: Mapping[str, Callable[[int, torch.Generator], Floats]] = {
+    "normal": _normal,
+    "uniform": _uniform,
+    "sparse": _sparse,
+    "subspace": _subspace,
+}
+"""Rows of 100 features, as section 5.4.4 of seed 000 draws them."""
+
+
+def simulate(
+    name: str, *, rows: int, generator: torch.Generator, widths: Sequence[int] = WIDTHS
+) -> tuple[Curve, ...]:
+    """Return the curves of one distribution: projected, predicted, and projected then permuted."""
+    x = DISTRIBUTIONS[name](rows, generator)
+    lines: dict[str, list[tuple[float, float]]] = {
+        "projected": [],
+        "projected, predicted (5-19)": [],
+        "projected and permuted": [],
+    }
+    for width in widths:
+        y = x @ normal((FEATURES, width), generator)
+        values = (
+            distance_correlation(x, y),
+            predicted_correlation(x, width, generator=generator),
+            distance_correlation(x, permute_rows(y, generator)),
+        )
+        for line, value in zip(lines.values(), values, strict=True):
+            line.append((float(width), value))
+    return tuple(
+        Curve(
+            title=_TITLE.format(name),
+            x_label="numbers after the projection",
+            y_label="distance correlation",
+            name=label,
+            points=tuple(points),
+            x_axis="log",
+        )
+        for label, points in lines.items()
+    )

@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from tacit.audit.estimators import proportion
-from tacit.audit.permutation import chance
-from tacit.audit.permutation.chance import Floats
-from tacit.audit.permutation.distance import distance_correlation, independence_p
+from tacit.audit.permutation.distance import (
+    Floats,
+    distance_correlation,
+    draw_order,
+    independence_p,
+)
 from tacit.audit.permutation.matching import PermutedView, count_recognised, match_repeats, nearest
 from tacit.audit.permutation.recording import Seen, watch
 from tacit.audit.permutation.subject import Planner, Subject, Weights, first_arguments
@@ -104,7 +107,7 @@ def study(subject: Subject, settings: LabSettings) -> Findings:
     """Watch the subject's runs under its protocol, and attack what was seen."""
     generator = torch.Generator().manual_seed(settings.seed)
     planner, last = Planner(subject), max(subject.points)
-    order = chance.order(len(subject.rows), generator)
+    order = draw_order(len(subject.rows), generator)
     singles = order[: min(settings.runs, len(order))].tolist()
     correlations: list[Correlation] = []
     seen: list[Seen] = []
@@ -202,7 +205,7 @@ def _recognise(
         for batch in settings.batches:
             if 2 * batch > len(pool):
                 continue
-            picks = [chance.order(len(pool), generator)[:batch] for _ in range(settings.attacked)]
+            picks = [draw_order(len(pool), generator)[:batch] for _ in range(settings.attacked)]
             runs = [planner.run(pool[pick].tolist(), weights) for pick in picks]
             seen = watch(runs, subject.roles)
             for name, guess in guesses.items():
@@ -234,7 +237,7 @@ def _knowledge(subject: Subject, step: int, generator: torch.Generator) -> dict[
 
 
 def _shuffled(value: Tensor, generator: torch.Generator) -> Tensor:
-    places = torch.from_numpy(chance.order(value.numel(), generator))
+    places = torch.from_numpy(draw_order(value.numel(), generator))
     return value.reshape(-1)[places].reshape(value.shape)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.audit.findings import Power
-from tacit.audit.membership.thresholds import to_scores, true_log_probs
+from tacit.audit.membership.attacks import to_scores, true_log_probs
 from tacit.audit.privacy.bounds import Bound, one_run_epsilon
 from tacit.audit.ranking import Ranking, Scores
 from tacit.audit.target import Classifier

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tacit.audit.property.views import Labelled, Layers, SeenUpdates, SeenWeights
 from tacit.audit.reconstruction import do_work
+from tacit.audit.views import started
 from tacit.errors import ConfigError
 
 
@@ -88,9 +89,7 @@ class ClassifySets:
         # Alike for all neurons of a layer, so that their order still does not matter.
         scales = [(w.std().clamp_min(1e-6), b.std().clamp_min(1e-6)) for w, b in shadows]
         shadows, targets = _scaled(shadows, scales), _scaled(targets, scales)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.empty(()).uniform_(generator=generator) * 2**31))
-            judge = _SetJudge([w.shape[1:] for w, _ in shadows], self.width)
+        judge = started(lambda: _SetJudge([w.shape[1:] for w, _ in shadows], self.width), generator)
         wanted = seen.has_property.float()
         optimiser = torch.optim.AdamW(judge.parameters(), lr=5e-3, weight_decay=1e-2)
         for _ in range(self.steps):

@@ -1,14 +1,13 @@
 """Reconstruction: the rows behind an update of federated learning."""
 
 from tacit.audit.reconstruction.analytic import infer_labels, invert_linear
-from tacit.audit.reconstruction.choice import choose_attacks
-from tacit.audit.reconstruction.defences import add_noise, clip, in_turn, keep_largest
 from tacit.audit.reconstruction.game import (
     ATTACKS,
     THREAT,
     Round,
     audit_all,
     audit_round,
+    choose_attacks,
     sweep_defence,
 )
 from tacit.audit.reconstruction.matching import (
@@ -31,8 +30,21 @@ from tacit.audit.reconstruction.score import (
     squared_errors,
     ssim,
 )
-from tacit.audit.reconstruction.views import Defence, Rebuilt, SeenUpdate, see_sum, see_update
-from tacit.audit.reconstruction.work import GRADIENT, Update, Work, do_work
+from tacit.audit.reconstruction.views import (
+    GRADIENT,
+    Defence,
+    Rebuilt,
+    SeenUpdate,
+    Update,
+    Work,
+    add_noise,
+    clip,
+    do_work,
+    in_turn,
+    keep_largest,
+    see_sum,
+    see_update,
+)
 
 __all__ = [
     "ATTACKS",

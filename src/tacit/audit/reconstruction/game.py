@@ -1,5 +1,6 @@
 """The whole audit of a round against reconstruction, as its report shows it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,13 +9,25 @@ from torch import Tensor, nn
 
 from tacit.audit.findings import Finding, Threat, draw_sweep, judge
 from tacit.audit.reconstruction.analytic import invert_linear
-from tacit.audit.reconstruction.matching import dlg, guess_blindly, idlg, match_cosine
-from tacit.audit.reconstruction.newton import match_newton
+from tacit.audit.reconstruction.matching import (
+    MatchDirection,
+    dlg,
+    guess_blindly,
+    idlg,
+    match_cosine,
+)
+from tacit.audit.reconstruction.newton import LARGEST_JACOBIAN, MatchNewton, match_newton
 from tacit.audit.reconstruction.score import line_up, pair, score_rows, show
-from tacit.audit.reconstruction.views import Defence, Rebuilt, SeenUpdate, see_update
-from tacit.audit.reconstruction.work import GRADIENT, Work
+from tacit.audit.reconstruction.views import (
+    GRADIENT,
+    Defence,
+    Rebuilt,
+    SeenUpdate,
+    Work,
+    see_update,
+)
 from tacit.audit.views import Attack, seeded
-from tacit.errors import DataError
+from tacit.errors import ConfigError, DataError
 from tacit.result import Curve, Picture
 
 ATTACKS: dict[str, Attack[SeenUpdate, Rebuilt]] = {
@@ -40,6 +53,7 @@ _REMEDIES = (
 )
 _SHOWN = 8
 _BLIND_TRIALS = 8
+_KINKED = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -194,3 +208,29 @@ def _beside(
         title = f"{name}: originals and what the server makes of the update"
         pictures += show(title, (f"original {i + 1}", f"rebuilt {i + 1}"), both, bounds=bounds)
     return tuple(pictures)
+
+
+def choose_attacks(target: Round, *, steps: int) -> dict[str, Attack[SeenUpdate, Rebuilt]]:
+    """Return the attacks that are worth trying on a round, by name, "blind" last.
+
+    Args:
+        target: the round.
+        steps: of the search by cosine; a few hundred for a first answer, thousands for pictures.
+    """
+    if steps < 1:
+        raise ConfigError(f"the search takes at least one step, got {steps}")
+    found: dict[str, Attack[SeenUpdate, Rebuilt]] = {}
+    model = target.model
+    weighty = [m for m in model.modules() if not list(m.children()) and list(m.parameters())]
+    if weighty and isinstance(weighty[0], nn.Linear) and weighty[0].bias is not None:
+        found["first layer"] = invert_linear
+    unknowns = target.per_client * math.prod(target.rows.shape[1:])
+    known = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    is_smooth = not any(isinstance(m, _KINKED) for m in model.modules())
+    if is_smooth and unknowns <= known and unknowns * known <= LARGEST_JACOBIAN:
+        found["Levenberg–Marquardt"] = MatchNewton(restarts=2)
+    is_picture = target.rows.ndim == 4
+    smoothness = 0.1 if is_picture else 0.0
+    found["cosine + TV"] = MatchDirection(steps=steps, restarts=1, smoothness=smoothness)
+    found["blind"] = guess_blindly
+    return found

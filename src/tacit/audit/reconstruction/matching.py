@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.audit.reconstruction.analytic import infer_labels
-from tacit.audit.reconstruction.views import Rebuilt, SeenUpdate
-from tacit.audit.reconstruction.work import Update, do_work
+from tacit.audit.reconstruction.views import Rebuilt, SeenUpdate, Update, do_work
 from tacit.errors import ConfigError
 
 _STRIDE = 20  # iterations between two looks at the distance

@@ -11,8 +11,7 @@ from torch.func import jvp, vmap
 
 from tacit.audit.reconstruction.analytic import infer_labels
 from tacit.audit.reconstruction.matching import MatchExactly, best_of
-from tacit.audit.reconstruction.views import Rebuilt, SeenUpdate
-from tacit.audit.reconstruction.work import do_work
+from tacit.audit.reconstruction.views import Rebuilt, SeenUpdate, do_work
 from tacit.errors import ConfigError
 
 Miss = Callable[[Tensor], Tensor]

@@ -1,13 +1,66 @@
-"""What a server sees of a round, as records that attacks are given."""
+"""What a client does in a round, what a server sees of it, and defences of what is sent."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, grad
 
-from tacit.audit.reconstruction.work import GRADIENT, Update, Work, do_work
-from tacit.errors import DataError
+from tacit.errors import ConfigError, DataError
+
+Update = tuple[Tensor, ...]
+"""One tensor per trainable parameter, in the model's order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The public terms of a round.
+
+    Args:
+        steps: gradient steps; 1 is a plain gradient.
+        rate: of these steps.
+        batch: rows of one step, taken in order and from the start again; None takes all rows.
+    """
+
+    steps: int = 1
+    rate: float = 0.1
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not self.rate > 0 or (self.batch or 1) < 1:
+            raise ConfigError(f"steps, rate and batch must be positive, got {self}")
+
+
+GRADIENT = Work()
+
+
+def do_work(model: nn.Module, rows: Tensor, labels: Tensor, work: Work) -> Update:
+    """Return the mean gradient along the local steps: what moved the model, per step and rate.
+
+    Labels are class numbers or, as rows of probabilities, guesses of them. The update can be
+    differentiated by rows and labels, forwards and backwards, as attacks need it.
+    """
+    now = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
+    total = [torch.zeros_like(p) for p in now.values()]
+    for step in range(work.steps):
+        gradients = grad(_loss)(now, model, *_batch(rows, labels, work, step))
+        total = [t + g for t, g in zip(total, gradients.values(), strict=True)]
+        now = {n: p - work.rate * gradients[n] for n, p in now.items()}
+    return tuple(t / work.steps for t in total)
+
+
+def _loss(weights: dict[str, Tensor], model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(functional_call(model, weights, (x,)), y)
+
+
+def _batch(rows: Tensor, labels: Tensor, work: Work, step: int) -> tuple[Tensor, Tensor]:
+    if work.batch is None or work.batch >= len(rows):
+        return rows, labels
+    chosen = (torch.arange(work.batch) + step * work.batch) % len(rows)
+    chosen = chosen.to(rows.device)
+    return rows[chosen], labels[chosen]
+
 
 Defence = Callable[[Update], Update]
 """What a client does to its update before it leaves."""
@@ -112,3 +165,59 @@ def see_sum(
         work=work,
         bounds=bounds,
     )
+
+
+def add_noise(scale: float, *, generator: torch.Generator) -> Defence:
+    """Add normal noise of standard deviation `scale` to every number.
+
+    A stand-in for studying attacks: repeatable, and with no guarantee. Noise that protects comes
+    from `tacit.dp`.
+    """
+    if not scale >= 0:
+        raise ConfigError(f"the scale of noise must be at least 0, got {scale}")
+
+    def defend(update: Update) -> Update:
+        return tuple(
+            part + scale * torch.empty(part.shape).normal_(generator=generator).to(part)
+            for part in update
+        )
+
+    return defend
+
+
+def clip(bound: float) -> Defence:
+    """Scale an update down to an L2 norm of at most `bound`."""
+    if not bound > 0:
+        raise ConfigError(f"the bound of clipping must be positive, got {bound}")
+
+    def defend(update: Update) -> Update:
+        norm = torch.cat([part.flatten() for part in update]).norm()
+        factor = (bound / norm.clamp_min(1e-30)).clamp_max(1.0)
+        return tuple(part * factor for part in update)
+
+    return defend
+
+
+def keep_largest(share: float) -> Defence:
+    """Keep this share of an update's numbers, the largest ones, and set the others to 0."""
+    if not 0 < share <= 1:
+        raise ConfigError(f"the share to keep lies in (0, 1], got {share}")
+
+    def defend(update: Update) -> Update:
+        flat = torch.cat([part.flatten() for part in update]).abs()
+        kept = max(1, round(share * len(flat)))
+        threshold = flat.topk(kept).values[-1]
+        return tuple(torch.where(part.abs() >= threshold, part, 0.0) for part in update)
+
+    return defend
+
+
+def in_turn(*defences: Defence) -> Defence:
+    """Apply several defences, the first one first."""
+
+    def defend(update: Update) -> Update:
+        for one in defences:
+            update = one(update)
+        return update
+
+    return defend

@@ -1,6 +1,17 @@
 """Attacks on split models: completing them, clustering, gradient norms, reconstruction."""
 
-from tacit.audit.split.complete import complete_deep_each, complete_each, even_out, whiten
+from tacit.audit.split.attacks import (
+    cluster,
+    complete_deep_each,
+    complete_each,
+    even_out,
+    fine_tune,
+    fine_tune_whitened,
+    gradient_norm,
+    reconstruct,
+    train_from_scratch,
+    whiten,
+)
 from tacit.audit.split.course import BLIND, JOINED, Told, audit_gradients
 from tacit.audit.split.game import ATTACKS, Target, audit_inputs, audit_labels
 from tacit.audit.split.gradients import (
@@ -13,14 +24,6 @@ from tacit.audit.split.gradients import (
     sum_epochs,
     take_energy_out,
     whiten_epochs,
-)
-from tacit.audit.split.inputs import reconstruct
-from tacit.audit.split.labels import (
-    cluster,
-    fine_tune,
-    fine_tune_whitened,
-    gradient_norm,
-    train_from_scratch,
 )
 from tacit.audit.split.report import audit_answers, audit_returned
 from tacit.audit.split.score import score_clusters, score_inputs, score_labels, score_ranking

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tacit.audit.split.gradients import group, group_and_name
-from tacit.audit.split.inputs import reconstruct
-from tacit.audit.split.labels import (
+from tacit.audit.split.attacks import (
     cluster,
     fine_tune,
     fine_tune_whitened,
     gradient_norm,
+    reconstruct,
     train_from_scratch,
 )
+from tacit.audit.split.gradients import group, group_and_name
 from tacit.audit.split.score import beside, score_clusters, score_inputs, score_labels
 from tacit.audit.split.views import (
     Make,

@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
-from tacit.audit.split.complete import whiten
+from tacit.audit.split.attacks import whiten
 from tacit.audit.split.training import SeenTraining
 from tacit.audit.split.views import SeenLayer
 from tacit.split import Defence, Returned, angle_energies

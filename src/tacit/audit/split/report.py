@@ -7,8 +7,8 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from torch import Tensor
 
+from tacit.audit.split.attacks import cluster, fine_tune, fine_tune_whitened, gradient_norm
 from tacit.audit.split.course import audit_gradients
-from tacit.audit.split.labels import cluster, fine_tune, fine_tune_whitened, gradient_norm
 from tacit.audit.split.score import score_clusters, score_labels, score_ranking
 from tacit.audit.split.training import SeenTraining, Watch
 from tacit.audit.split.views import SeenGradients, SeenLayer, pick_leak

@@ -3,6 +3,9 @@
 from tacit.audit.targets.audit import audit_target
 from tacit.audit.targets.federated import FederatedTrainer, federated_target, rebuild_rows
 from tacit.audit.targets.own import (
+    Build,
+    DpTrainer,
+    EstimatorTrainer,
     check_alike,
     check_apart,
     divide_by_column,
@@ -12,7 +15,6 @@ from tacit.audit.targets.own import (
     to_side,
     trainer_of,
 )
-from tacit.audit.targets.pictures import show_classes
 from tacit.audit.targets.rounds import play_rounds
 from tacit.audit.targets.split import SplitTrainer, split_target
 from tacit.audit.targets.target import (
@@ -22,9 +24,9 @@ from tacit.audit.targets.target import (
     halve_rows,
     no_claim,
     picture_of,
+    show_classes,
     take_rows,
 )
-from tacit.audit.targets.trainers import Build, DpTrainer, EstimatorTrainer
 from tacit.audit.targets.training import PrivateTrainer, train_target
 
 __all__ = [

@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 from tacit.audit.findings import Verdict, build_result
-from tacit.audit.membership.audit import audit_membership
-from tacit.audit.membership.frontier import sweep
+from tacit.audit.membership.audit import audit_membership, sweep
 from tacit.audit.membership.threats import Effort
 from tacit.audit.privacy.claims import short_claim
 from tacit.audit.shadows import Fleet
-from tacit.audit.targets.pictures import show_classes
-from tacit.audit.targets.target import Target, Tested, no_claim
+from tacit.audit.targets.target import Target, Tested, no_claim, show_classes
 from tacit.party import Progress
 from tacit.result import Curve, Result, Sheet
 

@@ -15,8 +15,7 @@ from tacit.audit.privacy import run_one_round
 from tacit.audit.privacy.claims import claim_of_spec, try_federated
 from tacit.audit.reconstruction import Round, Work, audit_round, choose_attacks, do_work
 from tacit.audit.target import TorchClassifier, code_of, code_of_module, fresh
-from tacit.audit.targets.pictures import Shaped, bounds_of, to_pictures
-from tacit.audit.targets.target import Side, Target, Tested
+from tacit.audit.targets.target import Shaped, Side, Target, Tested, bounds_of, to_pictures
 from tacit.data.partition import Partition, data_generator, divide
 from tacit.errors import ConfigError
 from tacit.federated import (

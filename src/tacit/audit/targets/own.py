@@ -3,23 +3,36 @@
 It is trained here on the members, or was elsewhere, and its weights lie in a file.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit.audit.membership import Effort
 from tacit.audit.privacy.claims import claim_of_training, try_training
 from tacit.audit.spec import AuditData, AuditPrivacy, AuditSpec
-from tacit.audit.target import Classifier, TorchClassifier, TorchTrainer, Trainer, fresh
+from tacit.audit.target import (
+    Classifier,
+    SklearnClassifier,
+    SklearnTrainer,
+    TorchClassifier,
+    TorchTrainer,
+    Trainer,
+    code_of,
+    code_of_module,
+    fresh,
+)
 from tacit.audit.targets.target import Side, Target, Tested, picture_of, take_rows
-from tacit.audit.targets.trainers import Build, DpTrainer, EstimatorTrainer
+from tacit.audit.views import prg_of
 from tacit.data import Rows, Source, load_dataset, load_file, split_dataset
+from tacit.dp import DpSgd, train_dp_sgd
 from tacit.errors import ConfigError, DataError
+from tacit.federated import build_model
 from tacit.nn.code import OwnModel
 from tacit.nn.weights import load_weights
 from tacit.ring import check_device
@@ -29,6 +42,74 @@ _SAID = {
     True: "Members and strangers are those that the job names; the audit is as right as they are.",
     False: "Members and strangers were drawn here, and the model was trained here on the members.",
 }
+
+
+@final
+@dataclass(frozen=True)
+class Build:
+    """Makes a model of the table of federated learning; first weights follow torch's generator."""
+
+    name: str
+    shape: tuple[int, ...]
+    classes: int
+    dropout: float = 0.0
+
+    def __call__(self) -> nn.Module:
+        """Return a fresh module."""
+        seed = torch.initial_seed() % 2**31
+        return build_model(self.name, self.shape, self.classes, seed=seed, dropout=self.dropout)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DpTrainer:
+    """Trains by DP-SGD. Noise follows from the seed, so that an audit can be repeated.
+
+    It offers no plain modules: a game that trains them without noise would not be about this.
+
+    Guarantee: none. Whoever knows the seed knows the noise; nothing that is trained here may be
+    given away.
+    """
+
+    make: Callable[[], nn.Module]
+    settings: DpSgd
+
+    @property
+    def recipe(self) -> str:
+        """Return model, settings and code, as text."""
+        made = repr(self.make), code_of_module(fresh(self.make, 0))
+        return "\n".join([*made, repr(self.settings), code_of(train_dp_sgd)])
+
+    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
+        """Return a module trained on these rows alone."""
+        module = fresh(self.make, seed)
+        train_dp_sgd(module, x, y, self.settings, prg=prg_of(seed))
+        return TorchClassifier(module)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EstimatorTrainer:
+    """Fits a scikit-learn classifier that a function makes.
+
+    The function travels to workers and not the estimator: they could not look up a class that a
+    user's own file defines.
+    """
+
+    make: Callable[[], Any]  # scikit-learn is untyped
+    classes: int
+
+    @property
+    def recipe(self) -> str:
+        """Return the estimator with all its settings, and the code."""
+        return self._trainer().recipe
+
+    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> SklearnClassifier:
+        """Return a copy fitted to these rows alone."""
+        return self._trainer()(x, y, seed=seed)
+
+    def _trainer(self) -> SklearnTrainer:
+        return SklearnTrainer(estimator=self.make(), classes=self.classes)
 
 
 def own_target(spec: AuditSpec, search: Sequence[Path] = ()) -> Target:

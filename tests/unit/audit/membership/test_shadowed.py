@@ -6,14 +6,15 @@ from scipy.stats import norm
 
 from tacit.audit import seeded, toss
 from tacit.audit.membership import SeenShadows
-from tacit.audit.membership.shadowed import (
+from tacit.audit.membership.attacks import (
     lira_offline,
     lira_online,
+    logit_gap,
+    modified_entropy,
     rmia_offline,
     rmia_online,
     soft_log_probs,
 )
-from tacit.audit.membership.thresholds import logit_gap, modified_entropy
 from tacit.audit.membership.views import SeenScores
 
 ROWS, CLASSES = 12, 3

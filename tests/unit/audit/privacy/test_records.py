@@ -7,8 +7,8 @@ import pytest
 
 import tacit
 from tacit.audit.privacy import audit_federated_rounds
+from tacit.audit.privacy.federated import try_records
 from tacit.audit.privacy.noise import CONFIDENCE
-from tacit.audit.privacy.records import try_records
 from tacit.errors import ConfigError
 from tacit.federated import FederatedSpec, PrivacySpec
 from tacit.federated.records import train_records

@@ -1,4 +1,8 @@
-"""Attacks with shadow models: difficulty calibration, a learned attack, LiRA, RMIA."""
+"""The attacks on membership: a number per record, the higher the surer that it is a member.
+
+First those that only ask the model, then those with shadow models (difficulty calibration, a
+learned attack, LiRA, RMIA), then those by who holds the weights or takes part in the training.
+"""
 
 import numpy as np
 import torch
@@ -8,8 +12,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from tacit.audit.membership.thresholds import logit_gap, to_scores, true_log_probs
-from tacit.audit.membership.views import SeenShadows
+from tacit.audit.membership.views import (
+    SeenGradients,
+    SeenLabels,
+    SeenRounds,
+    SeenScores,
+    SeenShadows,
+)
 from tacit.audit.ranking import Scores
 
 _ENOUGH = 32
@@ -18,6 +27,66 @@ _LARGEST_LESSON = 20_000
 _OFFLINE_SLOPE = 0.3
 _TEMPERATURE, _MARGIN = 2.0, 0.6
 """Of the probabilities that RMIA compares: the paper's for pictures. Plain ones saturate at 1."""
+_FLOOR = 1e-12
+
+
+def loss(seen: SeenScores, *, generator: torch.Generator) -> Scores:
+    """Score by the log-probability of the true class (Yeom et al. 2018)."""
+    return to_scores(true_log_probs(seen.log_probs, seen.labels))
+
+
+def confidence(seen: SeenScores, *, generator: torch.Generator) -> Scores:
+    """Score by the largest log-probability, whatever the label (Salem et al. 2019)."""
+    return to_scores(seen.log_probs.max(dim=-1).values)
+
+
+def entropy(seen: SeenScores, *, generator: torch.Generator) -> Scores:
+    """Score by minus the entropy of the answer (Shokri et al. 2017)."""
+    return to_scores((seen.log_probs.exp() * seen.log_probs).sum(-1))
+
+
+def modified_entropy(seen: SeenScores, *, generator: torch.Generator) -> Scores:
+    """Score by minus the entropy that knows the label: low only if right and sure.
+
+    Song and Mittal 2021, eq. 8.
+    """
+    p = seen.log_probs.double().exp()  # in single precision 1 − 1e-12 is 1
+    rest = torch.log1p(-p.clamp(max=1 - 1e-12))
+    true = seen.labels[:, None]
+    wrong = (p * rest).sum(-1) - (p * rest).gather(1, true)[:, 0]
+    right = (1 - p.gather(1, true)[:, 0]) * true_log_probs(seen.log_probs, seen.labels)
+    return to_scores(right + wrong)
+
+
+def label_gap(seen: SeenLabels, *, generator: torch.Generator) -> Scores:
+    """Score 1 where the answer is right, else 0 (the gap attack of Yeom et al.)."""
+    return to_scores((seen.answers[:, 0] == seen.labels).double())
+
+
+def label_robustness(seen: SeenLabels, *, generator: torch.Generator) -> Scores:
+    """Score by how much noise the right answer survives (Choquette-Choo et al. 2021)."""
+    right = (seen.answers == seen.labels[:, None]).double()
+    noisy = right[:, 1:].mean(1) if right.shape[1] > 1 else torch.zeros(len(right))
+    return to_scores(right[:, 0] + noisy)
+
+
+def true_log_probs(log_probs: Tensor, labels: Tensor) -> Tensor:
+    """Return the log-probabilities of the true classes; leading axes are models."""
+    chosen = labels.expand(log_probs.shape[:-1])[..., None]
+    return log_probs.gather(-1, chosen)[..., 0].double()
+
+
+def logit_gap(log_probs: Tensor, labels: Tensor) -> Tensor:
+    """Return log p − log(1 − p) of the true class, without losing digits near 0 and 1."""
+    true = true_log_probs(log_probs, labels)
+    chosen = labels.expand(log_probs.shape[:-1])[..., None]
+    others = log_probs.double().scatter(-1, chosen, -torch.inf).logsumexp(-1)
+    return true - others.clamp(min=-80.0)  # float32 outputs hold no more digits than that
+
+
+def to_scores(values: Tensor) -> Scores:
+    """Return scores as the estimators take them."""
+    return np.asarray(values.double().cpu().numpy(), np.float64)
 
 
 def calibrated_loss(seen: SeenShadows, *, generator: torch.Generator) -> Scores:
@@ -140,3 +209,37 @@ def _features(log_probs: Tensor, labels: Tensor) -> np.ndarray:
     right = (log_probs.argmax(1) == labels).double()
     columns = [ordered.clamp(min=-50.0), gap[:, None], right[:, None]]
     return np.asarray(torch.cat(columns, dim=1).numpy(), np.float64)
+
+
+def gradient_norm(seen: SeenGradients, *, generator: torch.Generator) -> Scores:
+    """Score by minus the length of the record's gradient: training has made members' short."""
+    return to_scores(-seen.norms.square().sum(1).sqrt().clamp(min=_FLOOR).log())
+
+
+def gradient_features(seen: SeenGradients, *, generator: torch.Generator) -> Scores:
+    """Score by a classifier on the gradient's length in every layer (after Nasr et al. 2019).
+
+    It learns from the records whose membership the attacker knows already.
+    """
+    columns = torch.cat([seen.norms, seen.losses[:, None]], dim=1).clamp(min=_FLOOR).log()
+    features = np.asarray(columns.numpy(), np.float64)
+    truth = seen.known_members.numpy()
+    if len(truth) == 0 or truth.all() or not truth.any():
+        return gradient_norm(seen, generator=generator)
+    learned = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
+    learned.fit(features[seen.known.numpy()], truth)
+    return np.asarray(learned.decision_function(features), np.float64)
+
+
+def gradient_ascent(seen: SeenRounds, *, generator: torch.Generator) -> Scores:
+    """Score by how small the loss is again after it was pushed up and the others answered.
+
+    The active attack of Nasr et al. 2019: only who holds the record has a reason to bring its
+    loss down.
+    """
+    return to_scores(-seen.returned.double().clamp(min=_FLOOR).log().mean(0))
+
+
+def round_losses(seen: SeenRounds, *, generator: torch.Generator) -> Scores:
+    """Score by the loss over the rounds without a push: what an honest participant could tell."""
+    return to_scores(-seen.quiet.double().clamp(min=_FLOOR).log().mean(0))

@@ -1,16 +1,120 @@
-"""Model completion: a linear top for a layer that was seen, learned from few labels."""
+"""Attacks on the labels and the inputs of a split model, from what its owners see of the other.
+
+Labels: a linear top for a layer that was seen, learned from few labels (model completion),
+clusters, norms of gradients, a model from scratch. Inputs: a decoder from the cut layer.
+"""
 
 from collections.abc import Callable, Sequence
-from math import sqrt
+from math import prod, sqrt
 
 import torch
+from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
-from tacit.audit.split.views import SeenLayer
+from tacit.audit.split.views import SeenCut, SeenGradients, SeenLayer, SeenRows
+from tacit.audit.views import started
 
 STEPS = 200
 """Steps of every attack that learns from the leaked labels."""
 _RATE, _DECAY = 1e-3, 1e-4
+
+
+def fine_tune(seen: SeenLayer, *, generator: torch.Generator) -> Tensor:
+    """Guess labels by a linear top that starts at the class means and learns the leaked rows.
+
+    The model completion of section 4.2.2 of the thesis, after `even_out`: a defence that only
+    stretches the layer is not mistaken for one that hides the classes.
+    """
+    leaked, targets = even_out(seen)
+    return complete_each([leaked], [seen.leaked_labels], [targets], classes=seen.classes)[0]
+
+
+def fine_tune_whitened(seen: SeenLayer, *, generator: torch.Generator) -> Tensor:
+    """Do the same after `whiten`: all directions of the layer count alike."""
+    leaked, targets = whiten(seen)
+    return complete_each([leaked], [seen.leaked_labels], [targets], classes=seen.classes)[0]
+
+
+def cluster(seen: SeenLayer, *, generator: torch.Generator) -> Tensor:
+    """Guess groups, not names: k-means with as many clusters as classes, without any label."""
+    seed = int(torch.empty(()).uniform_(generator=generator) * 2**31)
+    means = KMeans(seen.classes, n_init=3, random_state=seed)
+    return torch.from_numpy(means.fit_predict(seen.targets.double().cpu().numpy())).long()
+
+
+def train_from_scratch(
+    seen: SeenRows,
+    *,
+    generator: torch.Generator,
+    vary: Callable[[Tensor], Tensor] = lambda rows: rows,
+) -> Tensor:
+    """Guess labels by a whole fresh model trained on the leak: what needs no bottom model.
+
+    A defence is perfect (definition 4.2.2 of the thesis) if no attack on the bottom does better.
+
+    Args:
+        seen: the leaked rows.
+        generator: of the first weights.
+        vary: changes the leaked rows before each step, as shifting pictures does.
+    """
+    model = started(seen.make_model, generator).to(seen.leaked.device)
+    # Few rows: statistics of a batch would be those of the leak alone, so models keep their own.
+    _learn(model, lambda: vary(seen.leaked), seen.leaked_labels, rate=1e-3)
+    model.eval()
+    with torch.no_grad():
+        logits = torch.cat([model(batch) for batch in torch.split(seen.targets, 1024)])
+    return logits.argmax(1)
+
+
+def gradient_norm(seen: SeenGradients, *, generator: torch.Generator) -> Tensor:
+    """Score rows by the length of their gradient: rare classes are learned worse (Li et al. 2022).
+
+    Returns a score per row; larger means more likely of the rarer class.
+    """
+    lengths: Tensor = seen.gradients.norm(dim=1)
+    return lengths
+
+
+def _learn(model: nn.Module, rows: Callable[[], Tensor], y: Tensor, *, rate: float) -> None:
+    optimiser = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=1e-4)
+    model.train()
+    for _ in range(STEPS):
+        optimiser.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(model(rows()), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+
+def reconstruct(seen: SeenCut, *, generator: torch.Generator) -> Tensor:
+    """Guess inputs with a decoder network that is trained on the pairs that leaked (3.4.4)."""
+    shape = seen.leaked_inputs.shape[1:]
+    width = seen.leaked.shape[1]
+    wanted = seen.leaked_inputs.flatten(1).float()
+    centre, scale = seen.leaked.mean(0), seen.leaked.std(0).clamp(min=1e-6)
+    hidden, last = started(lambda: (nn.Linear(width, 256), nn.Linear(256, prod(shape))), generator)
+    with torch.no_grad():
+        # Start at the mean input: what one guesses without looking at the cut layer.
+        last.weight.mul_(0.1)
+        last.bias.copy_(wanted.mean(0))
+    decoder = nn.Sequential(hidden, nn.LeakyReLU(), last).to(seen.leaked.device)
+    optimiser = torch.optim.Adam(decoder.parameters(), lr=2e-3, weight_decay=1e-5)
+    held_out = max(len(wanted) // 10, 1)
+    best, kept = torch.inf, {k: v.clone() for k, v in decoder.state_dict().items()}
+    x = (seen.leaked - centre) / scale
+    for step in range(400):
+        optimiser.zero_grad(set_to_none=True)
+        loss = (decoder(x[held_out:]) - wanted[held_out:]).square().mean()
+        loss.backward()
+        optimiser.step()
+        if step % 10 == 9:
+            with torch.no_grad():
+                error = float((decoder(x[:held_out]) - wanted[:held_out]).square().mean())
+            if error < best:
+                best, kept = error, {k: v.clone() for k, v in decoder.state_dict().items()}
+    decoder.load_state_dict(kept)
+    with torch.no_grad():
+        guess: Tensor = decoder((seen.targets - centre) / scale)
+    return guess.view(-1, *shape)
 
 
 def even_out(seen: SeenLayer) -> tuple[Tensor, Tensor]:
