@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from tacit import ring
-from tacit.llm.permuted import attention_kernels, kernels
+from tacit.llm.permuted import kernels
 from tacit.ring import product
 
 # The kernels, so that what calls them can be tested on a CPU.
@@ -195,19 +195,18 @@ class Launch:
         return self._function
 
 
-KERNELS = {
-    kernels: (show, take, add, see, spread, answer),
-    attention_kernels: (mask_heads, scores, score_shares, reshow, reweigh, weigh, mix, mixed),
-}
+KERNELS = (
+    *(show, take, add, see, spread, answer),
+    *(mask_heads, scores, score_shares, reshow, reweigh, weigh, mix, mixed),
+)
 
 
 def emulated():
     """Let passes of one row go by these kernels, on a CPU."""
     stack = ExitStack()
-    for module, functions in KERNELS.items():
-        for one in functions:
-            fake = mock.patch.object(module, one.__name__, Launch(one), create=True)
-            stack.enter_context(fake)
+    for one in KERNELS:
+        fake = mock.patch.object(kernels, one.__name__, Launch(one), create=True)
+        stack.enter_context(fake)
     stack.enter_context(mock.patch.object(kernels, "is_available", return_value=True))
     return stack
 

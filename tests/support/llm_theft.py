@@ -19,7 +19,7 @@ from support.llm import speak
 from tacit.llm import LanguageModel
 from tacit.llm.permuted import Conversation, prepare
 from tacit.llm.permuted.asking import Asking, Party
-from tacit.llm.permuted.incremental import Incremental
+from tacit.llm.permuted.attention import Incremental
 from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import encode, pack
 

@@ -20,13 +20,12 @@ from support.llm import BRIEF, answering, speak, tiny
 from support.mpc import ZeroPrg
 from tacit import ring
 from tacit.llm.permuted import FORMS, Batch, fit_precision
+from tacit.llm.permuted.attention import Incremental, Resent
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.exchange import Exchange
-from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.messages import pack, split, unpack
 from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.program import exchanges
-from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.serving import Party, Serving
 
 KNOWN = b"k" * 16

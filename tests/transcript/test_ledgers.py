@@ -30,7 +30,7 @@ BESIDE = {
     "inference/service/server.py": "`QUESTION` and `BATCH`, every time",
     "training/worker.py": "words drawn from common coins: who has others stops",
     "learners/cipher/exchange.py": "a public key, whose size is a fact",
-    "llm/backend/announce.py": "the architecture, as a fact has said",
+    "llm/backend/protocol.py": "the architecture, as a fact has said",
     "llm/permuted/client.py": "a conversation and its passes, which the ledger has by tokens",
     "llm/permuted/conversation.py": "the end of a conversation",
     "llm/permuted/dealer.py": "that a conversation begins",

@@ -3,9 +3,8 @@
 from tacit.cli.commands.models import find_model
 from tacit.jobs.kind import Asked, Network, Outlook
 from tacit.llm import ChatProtocol, LanguageModel, open_checkpoint
-from tacit.llm.backend.announce import ARCHITECTURE
 from tacit.llm.backend.chat_file import ROLES, ChatFile
-from tacit.llm.backend.protocol import choose_protocol
+from tacit.llm.backend.protocol import ARCHITECTURE, choose_protocol
 from tacit.llm.model import store
 from tacit.llm.permuted import (
     Ahead,
@@ -19,7 +18,7 @@ from tacit.llm.permuted import (
 )
 from tacit.llm.permuted import Network as Link
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.claims import stolen_leak
+from tacit.llm.permuted.forecast import stolen_leak
 from tacit.llm.permuted.setup import MASKED, PRECISION
 from tacit.llm.sealed import (
     Pass,

@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tacit.llm.backend.announce import announce, hear
     from tacit.llm.backend.chat import chat
     from tacit.llm.backend.dialogue import (
         Answer,
@@ -18,10 +17,9 @@ if TYPE_CHECKING:
         TooLongError,
     )
     from tacit.llm.backend.plain import PlainBackend
-    from tacit.llm.backend.protocol import ChatProtocol
+    from tacit.llm.backend.protocol import ChatProtocol, announce, hear
     from tacit.llm.backend.sampling import Chooser, Place, Sampling, choose, chooser
     from tacit.llm.model.architecture import Architecture, LanguageModel, check, parameters, shapes
-    from tacit.llm.model.catalogue import DEFAULT, OFFERS, Offer, find_offer
     from tacit.llm.model.checkpoint import (
         DEALER_BYTES,
         OWNER_BYTES,
@@ -31,7 +29,16 @@ if TYPE_CHECKING:
     )
     from tacit.llm.model.plain import Cache, generate, logits, next_logits, perplexity
     from tacit.llm.model.rotary import places, rotate, turns
-    from tacit.llm.model.store import describe_model, find_model, get_model, list_models
+    from tacit.llm.model.store import (
+        DEFAULT,
+        OFFERS,
+        Offer,
+        describe_model,
+        find_model,
+        find_offer,
+        get_model,
+        list_models,
+    )
     from tacit.llm.model.template import Message, Role, prompt_ids, render
     from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
 
@@ -91,24 +98,25 @@ __all__ = [
 ]
 
 _FROM = {
-    "backend.announce": ("announce", "hear"),
     "backend.chat": ("chat",),
     "backend.dialogue": (
         *("Answer", "Ask", "Backend", "Chat", "Manner"),
         *("Receipt", "Reply", "Spent", "TooLongError"),
     ),
     "backend.plain": ("PlainBackend",),
-    "backend.protocol": ("ChatProtocol",),
+    "backend.protocol": ("ChatProtocol", "announce", "hear"),
     "backend.sampling": ("Chooser", "Place", "Sampling", "choose", "chooser"),
     "model.architecture": ("Architecture", "LanguageModel", "check", "parameters", "shapes"),
-    "model.catalogue": ("DEFAULT", "OFFERS", "Offer", "find_offer"),
     "model.checkpoint": (
         *("DEALER_BYTES", "OWNER_BYTES", "USER_BYTES"),
         *("Checkpoint", "open_checkpoint"),
     ),
     "model.plain": ("Cache", "generate", "logits", "next_logits", "perplexity"),
     "model.rotary": ("places", "rotate", "turns"),
-    "model.store": ("describe_model", "find_model", "get_model", "list_models"),
+    "model.store": (
+        *("DEFAULT", "OFFERS", "Offer", "find_offer"),
+        *("describe_model", "find_model", "get_model", "list_models"),
+    ),
     "model.template": ("Message", "Role", "prompt_ids", "render"),
     "model.tokenizer": ("Spelling", "Tokenizer", "check_vocabulary"),
 }

@@ -23,7 +23,7 @@ from tacit.llm import (
     open_checkpoint,
 )
 from tacit.llm.model.module import CausalModule
-from tacit.llm.model.parts import Between, no_word
+from tacit.llm.model.plain import Between, no_word
 from tacit.result import Claim, Leak
 from tacit.text.budget import Budget
 from tacit.text.corpus import redacted, tokenise

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from tacit.errors import ConfigError, DataError
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.parts import Between, no_word
+from tacit.llm.model.plain import Between, no_word
 from tacit.llm.model.template import Message, prompt_ids
 from tacit.llm.model.tokenizer import Spelling, Tokenizer
 from tacit.party import merge

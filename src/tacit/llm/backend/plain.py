@@ -7,8 +7,7 @@ from torch import Tensor
 from tacit.llm.backend.dialogue import Spent
 from tacit.llm.backend.sampling import Place, Sampling, chooser
 from tacit.llm.model.architecture import Architecture, LanguageModel
-from tacit.llm.model.parts import Between, no_word
-from tacit.llm.model.plain import Cache, generate
+from tacit.llm.model.plain import Between, Cache, generate, no_word
 from tacit.result import Leak
 
 

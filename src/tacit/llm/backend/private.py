@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.errors import DisagreementError, FrameError, HandshakeError, PartyError
-from tacit.llm.backend.announce import hear
 from tacit.llm.backend.dialogue import NOTHING, Spent
+from tacit.llm.backend.protocol import hear
 from tacit.llm.backend.sampling import Sampling
 from tacit.llm.backend.speakers import Enter
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.parts import Between, common, no_word
+from tacit.llm.model.plain import Between, common, no_word
 from tacit.party import Session
 from tacit.result import Leak, Phase
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from tacit.llm.backend.announce import announce, hear
-from tacit.llm.backend.protocol import ChatProtocol
+from tacit.llm.backend.protocol import ChatProtocol, announce, hear
 from tacit.llm.model.checkpoint import open_checkpoint
 from tacit.llm.model.freed import give_back_freed
 from tacit.llm.model.store import free_memory_bytes

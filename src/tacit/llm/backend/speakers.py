@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit.llm.backend.protocol import ChatProtocol
 from tacit.llm.backend.sampling import Sampling, chooser, penalise
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.parts import Between
+from tacit.llm.model.plain import Between
 from tacit.llm.permuted import Client, Conversation, MaskedWeights, Memory, Network
 from tacit.llm.sealed import SealedClient, SealedMemory
 from tacit.mpc.material.offline import Material

@@ -9,8 +9,7 @@ from tacit.llm.model.gguf import Packed
 from tacit.llm.model.hf_config import describe
 from tacit.llm.model.safetensors import read_json, tensor_readers, without_prefix
 from tacit.llm.model.tensor_names import GPT2, Layout, gather
-from tacit.llm.model.tokenizer import Tokenizer, check_vocabulary
-from tacit.llm.model.vocabulary import from_folder, from_settings
+from tacit.llm.model.tokenizer import Tokenizer, check_vocabulary, from_folder, from_settings
 
 FLOAT_BYTES = 4
 OWNER_BYTES = 4

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from tacit.errors import ConfigError, DataError
 from tacit.llm.model.architecture import Architecture, LanguageModel, shapes
+from tacit.llm.model.plain import activate
 from tacit.llm.model.rotary import rotate, turns, visible
 
 Past = list[tuple[Tensor, Tensor]]
@@ -158,17 +159,8 @@ class _Block(nn.Module):
         return out, (k, v)
 
     def _feed(self, x: Tensor) -> Tensor:
-        up = self.up(x)
-        match self.architecture.activation:
-            case "swiglu":
-                up = functional.silu(self.gate(x)) * up
-            case "geglu_tanh":
-                up = functional.gelu(self.gate(x), approximate="tanh") * up
-            case "gelu":
-                up = functional.gelu(up)
-            case "gelu_tanh":
-                up = functional.gelu(up, approximate="tanh")
-        out: Tensor = self.down(up)
+        a = self.architecture
+        out: Tensor = self.down(activate(a, self.up(x), self.gate(x) if a.has_gate else None))
         return out
 
 

@@ -11,14 +11,20 @@ from torch.nn import functional
 
 from tacit.errors import DataError
 from tacit.llm.model.architecture import Architecture, LanguageModel
-from tacit.llm.model.layer import feed, linear, norm
-from tacit.llm.model.parts import Between, no_word
 from tacit.llm.model.rotary import rotate, turns, visible
 
 PART = 256
 """How many tokens of a prompt are read at once."""
 Choose = Callable[[Tensor], int]
 """Given the scores of every token, return the one to take."""
+
+
+Between = Callable[[], None]
+"""Called between two parts of a prompt; what it raises ends the answer there."""
+
+
+def no_word() -> None:
+    """Let reading go on."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -225,3 +231,41 @@ def _check_ids(a: Architecture, ids: Sequence[int], cache: Cache) -> None:
     for token in ids:
         if not 0 <= token < a.vocab:
             raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {token}")
+
+
+def feed(model: LanguageModel, name: str, x: Tensor) -> Tensor:
+    """Apply the two or three matrices behind the attention."""
+    a = model.architecture
+    gate = linear(model, f"{name}.gate", x) if a.has_gate else None
+    return linear(model, f"{name}.down", activate(a, linear(model, f"{name}.up", x), gate))
+
+
+def activate(a: Architecture, up: Tensor, gate: Tensor | None) -> Tensor:
+    """Compute the activation, of one branch or of two."""
+    match a.activation, gate:
+        case "swiglu", Tensor():
+            return functional.silu(gate) * up
+        case "geglu_tanh", Tensor():
+            return functional.gelu(gate, approximate="tanh") * up
+        case "gelu_tanh", _:
+            return functional.gelu(up, approximate="tanh")
+    return functional.gelu(up)
+
+
+def norm(model: LanguageModel, name: str, x: Tensor) -> Tensor:
+    """Normalise, with the weights of a layer's norm."""
+    a, weight = model.architecture, model.weights[f"{name}.weight"]
+    if a.norm == "rms":
+        return functional.rms_norm(x, weight.shape, weight, a.norm_eps)
+    return functional.layer_norm(x, (a.width,), weight, model.weights[f"{name}.bias"], a.norm_eps)
+
+
+def linear(model: LanguageModel, name: str, x: Tensor) -> Tensor:
+    """Apply a matrix and, if there is one, its bias."""
+    return functional.linear(x, model.weights[f"{name}.weight"], model.weights.get(f"{name}.bias"))
+
+
+def common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many tokens two texts begin with alike."""
+    pairs = zip(first, second, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -9,8 +9,8 @@ Three parties of one `tacit.party.Session`, seated by `Seats`:
             for token in talk.generate(ids, choose, limit=64, on_wait=...): ...
             talk.close(); client.close()
 
-There is no guarantee for the weights against the user (`claims`): it is for models whose weights
-the user may have.
+There is no guarantee for the weights against the user (`tacit.llm.claims`): it is for models
+whose weights the user may have.
 
 The owner's vault has the precision that fits its model, or another; it tells the others.
 `choose(scores) -> place` is the user's sampling on scores in an order that it does not know. With
@@ -18,9 +18,9 @@ The owner's vault has the precision that fits its model, or another; it tells th
 often the token of each score came before.
 """
 
-from tacit.llm.permuted.allowance import Account, Allowance
+from tacit.llm.claims import rows_to_steal
+from tacit.llm.parties import Account, Allowance, Seats
 from tacit.llm.permuted.batch import FORMS, Batch, Form
-from tacit.llm.permuted.claims import claims, rows_to_steal
 from tacit.llm.permuted.client import Ahead, Client, Memory
 from tacit.llm.permuted.conversation import Adjust, Choose, Conversation, Token
 from tacit.llm.permuted.dealer import serve_dealer
@@ -37,7 +37,6 @@ from tacit.llm.permuted.forecast import (
 )
 from tacit.llm.permuted.owner import serve_owner
 from tacit.llm.permuted.precision import Precision
-from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import DealerMasks, MaskedWeights, OwnerVault, open_vault
 
 __all__ = [
@@ -62,7 +61,6 @@ __all__ = [
     "Seats",
     "Token",
     "choose_form",
-    "claims",
     "fit_precision",
     "layer_messages",
     "leaks",

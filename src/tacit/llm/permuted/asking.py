@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit import ring
+from tacit.llm.permuted.attention import Resent
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_asking import CudaAsking
@@ -16,7 +17,6 @@ from tacit.llm.permuted.masks import Ranges, first_tally
 from tacit.llm.permuted.messages import Channel, encode, pack
 from tacit.llm.permuted.prepare import Prepared
 from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
-from tacit.llm.permuted.resent import Resent
 
 
 class Shown(NamedTuple):

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import rotate, turns
+from tacit.llm.permuted.attention import Incremental, Resent
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.exchange import Answer, Exchange, Reveal
 from tacit.llm.permuted.geometry import Heads, heads_of, rows_of
-from tacit.llm.permuted.incremental import Incremental
 from tacit.llm.permuted.messages import WORD_BYTES
 from tacit.llm.permuted.precision import (
     OUT_SPARE,
@@ -20,7 +20,6 @@ from tacit.llm.permuted.precision import (
     Precision,
     Words,
 )
-from tacit.llm.permuted.resent import Resent
 
 Attention = Incremental | Resent
 

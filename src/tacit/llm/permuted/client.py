@@ -16,16 +16,15 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.parties import Seats
 from tacit.llm.permuted.batch import Batch, Form
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.claims import stolen_leak
 from tacit.llm.permuted.crew import step_back
-from tacit.llm.permuted.forecast import Network
+from tacit.llm.permuted.forecast import Network, stolen_leak
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.messages import send_packed
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.prepare import Prepared, Preparing
-from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import (
     MaskedWeights,
     agree_on,

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.llm.model.parts import Between, no_word
+from tacit.llm.model.plain import Between, no_word
 from tacit.llm.permuted.asking import Asking, Shown
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.client import Client, Memory, Prefetch, Ready, Wait
 from tacit.llm.permuted.forecast import choose_form, leaks
-from tacit.llm.permuted.messages import Channel
+from tacit.llm.permuted.messages import CLOSE, NAME, RUN, STEP, Channel
 from tacit.llm.permuted.prf_stream import picks, shift_of, unpad
-from tacit.llm.permuted.seats import CLOSE, NAME, RUN, STEP
 
 Choose = Callable[[Tensor], int]
 """Given the scores of all tokens, in an order that the user does not know, choose a place."""

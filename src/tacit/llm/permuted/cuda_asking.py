@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tacit.llm.permuted import attention_kernels, kernels
+from tacit.llm.permuted import kernels
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.cuda import Heading, Slot, blocks, power, slots
+from tacit.llm.permuted.cuda import Heading, Laid, Slot, blocks, power, slots
 from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
-from tacit.llm.permuted.cuda_sheets import Laid
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import Ranges
@@ -249,7 +248,7 @@ class _Party:
         factors = (asked, keys, masks["query"], masked_keys, masks["score_shares"])
         heading.score_shares(link, factors, place, most)
         octets, out = link.recv(heading.seen), link.empty(heading.weights.at(most))
-        attention_kernels.weigh[(heading.heads.count,)](
+        kernels.weigh[(heading.heads.count,)](
             octets,
             masks["reveal_mask"],
             masks["answer_mask"],

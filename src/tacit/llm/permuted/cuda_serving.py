@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.llm.permuted import attention_kernels, kernels
+from tacit.llm.permuted import kernels
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.cuda import Heading, blocks
+from tacit.llm.permuted.cuda import Heading, Laid, blocks, lay_out_material
 from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
-from tacit.llm.permuted.cuda_sheets import Laid, lay_out_material
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.material import BatchMaterial
@@ -249,7 +248,7 @@ class _Party:
         sizes = {"HEADS": heading.heads.count, "BLOCK": kernels.BLOCK}
         permutation, grid = parts[f"{key}.permutation"], blocks(heading.heads.count * most)
         half, out = link.recv(heading.seen), link.empty(heading.seen.at(most))
-        attention_kernels.reshow[grid](
+        kernels.reshow[grid](
             own,
             half,
             permutation,
@@ -262,7 +261,7 @@ class _Party:
         link.send(out, heading.seen)
         answer, out = link.recv(heading.weights), link.empty(heading.weights.at(most))
         weights = torch.empty_like(own)
-        attention_kernels.reweigh[grid](
+        kernels.reweigh[grid](
             answer,
             parts[f"{key}.answer_correction"],
             permutation,
@@ -286,7 +285,7 @@ class _Party:
         for part, kept, name, nbytes, drop in zip(
             qkv, (query, *caches), names, heading.nbytes, heading.drops, strict=True
         ):
-            attention_kernels.mask_heads[blocks(len(part))](
+            kernels.mask_heads[blocks(len(part))](
                 part,
                 parts[f"cos.{window}"],
                 parts[f"sin.{window}"],

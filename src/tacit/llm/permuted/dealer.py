@@ -8,11 +8,13 @@ from torch import Tensor
 
 from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.permuted.allowance import Account, Allowance, material_bytes
+from tacit.llm.parties import Account, Allowance, Seats
+from tacit.llm.permuted.attention import Resent
 from tacit.llm.permuted.batch import BATCH_WORDS, Batch, read_batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import Crew, step_back
 from tacit.llm.permuted.exchange import Exchange
+from tacit.llm.permuted.forecast import material_bytes
 from tacit.llm.permuted.geometry import Charge, KvCache
 from tacit.llm.permuted.masks import (
     attended,
@@ -39,8 +41,6 @@ from tacit.llm.permuted.program import (
     run_layer,
     unknown,
 )
-from tacit.llm.permuted.resent import Resent
-from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.setup import (
     DealerMasks,
     agree_on,

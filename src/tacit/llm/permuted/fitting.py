@@ -1,13 +1,18 @@
 """A precision for one model: as many bits as words have room for behind what its values reach."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
 
 from tacit.errors import RangeError
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.model.plain import streams
-from tacit.llm.permuted.bounds import bound_model
+from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.precision import LEAST_REACH, WORD_BITS, Precision
+from tacit.llm.permuted.weights import fold, matrices, panels
+from tacit.ring import panel_rows
 
 _ENDS = 4
 """Tokens at either end of the vocabulary, where special ones are: a text begins with each once.
@@ -118,3 +123,143 @@ def _bits(size: float, *, most: int = _MOST) -> int:
             f"fractions; at most {2.0 ** (most - 1):.3g} can be served"
         )
     return bits
+
+
+_SLACK = 1.05
+"""For weights and activations that are rounded."""
+_ATTENTION_BITS = 11
+"""Attention weights have as many bits at least, so that many keys may weigh that much too much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What no text exceeds.
+
+    Attributes:
+        embedded: the length of a row of the stream in front of the first layer.
+        stream: the stream where a layer starts, in any place, and what a norm is to be taken of
+            before it is added to it.
+        attended: what attention adds to it (in ChatGLM: the stream behind attention).
+        normed: what activations read, and scores of tokens behind a norm.
+        scores: attention scores.
+        readers: the length of a row of the matrices that read the stream before its norm.
+        output_readers: the same of the output matrix; 0 if it reads what is normalised.
+    """
+
+    embedded: float
+    stream: float
+    attended: float
+    normed: float
+    scores: float
+    readers: float
+    output_readers: float
+
+
+def bound_model(model: LanguageModel) -> Bounds:
+    """Bound every kind of value of a model. Cost: each weight is read a few times, by layers."""
+    a, plan = model.architecture, Blueprint(model.architecture, Precision())
+    wanted = {one.name: one for one in matrices(a)}
+
+    def folded(name: str) -> Folded:
+        return fold(model, wanted[name], plan)[:2]
+
+    embed = model.weights["embed"]
+    stream = a.embed_scale * max(abs(float(one)) for one in torch.aminmax(embed))
+    rows = embed.split_with_sizes(panel_rows((a.vocab, a.width)))
+    embedded = a.embed_scale * max(float(one.double().norm(dim=1).max()) for one in rows)
+    if a.positions == "learned":
+        positions = model.weights["positions"].double()
+        stream += float(positions.abs().max())
+        embedded += float(positions.norm(dim=1).max())
+    attended, scores, readers, unnormed = 0.0, 0.0, 0.0, 0.0
+    del embed, rows
+    normed, output = 0.0, 0.0
+    for outputs in panels(wanted["output"]):
+        part = fold(model, wanted["output"], plan, outputs)[:2]
+        normed = max(normed, float(_behind_norm(a, *part).max()))
+        if plan.is_raw_output:
+            output = max(output, float(part[0].norm(dim=1).max()))
+    for i in range(a.layers):
+        layer = {part: folded(f"{i}.{part}") for part in ("qkv", "o", "up", "down")}
+        score, mixed = _attention(model, i, layer["qkv"], layer["o"])
+        up = _behind_norm(a, *layer["up"])
+        fed = _fed(a, up, *layer["down"])
+        readers = max(readers, float(layer["qkv"][0].norm(dim=1).max()))
+        normed, scores = max(normed, float(up.max())), max(scores, score)
+        if a.skips_from_norm:
+            skips = [
+                math.sqrt(a.width) * float(folded(f"{i}.skip{j}")[0].abs().max()) for j in (1, 2)
+            ]
+            mixed, stream = mixed + skips[0], max(stream, fed + skips[1])
+        elif a.has_post_norm:
+            added = [
+                math.sqrt(a.width) * float(folded(f"{i}.post{j}")[0].abs().max()) for j in (1, 2)
+            ]
+            stream, unnormed = stream + sum(added), max(unnormed, fed)
+            mixed = max(mixed, added[0])
+        else:
+            stream += mixed + fed
+        attended = max(attended, mixed)
+    return Bounds(
+        embedded=_SLACK * embedded,
+        stream=_SLACK * max(stream, unnormed),
+        attended=_SLACK * attended,
+        normed=_SLACK * normed,
+        scores=_SLACK * scores,
+        readers=_SLACK * readers,
+        output_readers=_SLACK * output,
+    )
+
+
+Folded = tuple[Tensor, Tensor | None]
+
+
+def _attention(model: LanguageModel, i: int, qkv: Folded, o: Folded) -> tuple[float, float]:
+    """Bound the scores of a layer, and what its attention adds to the stream."""
+    a, parts = model.architecture, [model.architecture.heads, *[model.architecture.kv_heads] * 2]
+    parts = [count * a.head_dim for count in parts]
+    weight, bias = qkv[0][: sum(parts)], qkv[1]
+    offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias
+    lengths = [
+        math.sqrt(a.width) * _stretch(one.view(-1, a.head_dim, a.width))
+        + constant.view(-1, a.head_dim).norm(dim=1)
+        for one, constant in zip(
+            weight.split_with_sizes(parts), offset.split_with_sizes(parts), strict=True
+        )
+    ]  # of each head
+    group = torch.arange(a.heads) // (a.heads // a.kv_heads)
+    queries, keys, values = lengths[0], lengths[1][group], lengths[2][group]
+    weights = 1 + a.context * 2.0 ** -(_ATTENTION_BITS + 1)  # rounded, they add up to more than 1
+    if a.has_qk_norm:  # a normalised head has length √d at most, before its weights
+        longest = [
+            math.sqrt(a.head_dim)
+            * float(model.weights[f"layers.{i}.{part}_norm.weight"].abs().max())
+            for part in "qk"
+        ]
+        queries, keys = (torch.full_like(queries, one) for one in longest)
+        queries = queries * a.query_scale
+    mixed = o[0].view(-1, a.heads, a.head_dim).norm(dim=2) @ (weights * values)
+    return float((queries * keys).max()), float((mixed + _size(o[1])).max())
+
+
+def _stretch(matrices: Tensor) -> Tensor:
+    """Return by how much each of several small matrices (n, few, many) lengthens a row at most."""
+    squares: Tensor = torch.linalg.eigvalsh(matrices @ matrices.transpose(1, 2))
+    return squares[:, -1].clamp(min=0).sqrt()
+
+
+def _fed(a: Architecture, up: Tensor, down: Tensor, bias: Tensor | None) -> float:
+    # |silu(x)| and |gelu(x)| are at most |x|.
+    active = up[: a.ffn] * up[a.ffn :] if a.has_gate else up
+    sums = torch.minimum(down.abs() @ active, down.norm(dim=1) * active.norm())
+    return float((sums + _size(bias)).max())
+
+
+def _behind_norm(a: Architecture, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Bound every output of an affine map of normalised rows."""
+    lengths: Tensor = weight.norm(dim=1)
+    return math.sqrt(a.width) * lengths + _size(bias)
+
+
+def _size(bias: Tensor | None) -> Tensor:
+    return torch.zeros((), dtype=torch.float64) if bias is None else bias.abs()

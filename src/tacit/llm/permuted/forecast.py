@@ -1,18 +1,32 @@
 """What a pass costs, before it is run: messages, bytes and seconds; and what it shows to whom."""
 
+import sys
 from collections import Counter
 from dataclasses import dataclass
+from math import prod
 
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, FrameError
+from tacit.llm.claims import rows_to_steal
+from tacit.llm.model.architecture import Architecture
+from tacit.llm.parties import Seats
+from tacit.llm.permuted.attention import Incremental
 from tacit.llm.permuted.batch import FORMS, Batch, Form
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.incremental import Incremental
-from tacit.llm.permuted.messages import sum_bytes
-from tacit.llm.permuted.program import all_items, exchanges, list_end
-from tacit.llm.permuted.seats import COMMAND_BYTES, Seats
+from tacit.llm.permuted.messages import COMMAND_BYTES, Item, sum_bytes
+from tacit.llm.permuted.program import (
+    all_items,
+    exchanges,
+    first_items,
+    last_items,
+    list_end,
+    list_layer,
+)
+from tacit.llm.permuted.weights import matrices
+from tacit.party import LARGEST_MESSAGE_BYTES
 from tacit.result import Leak
 
 _TABLE_BYTES = 4
+_WORD_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,3 +233,51 @@ def _counted(seats: Seats, elements: int) -> tuple[Leak, ...]:
         elements=elements,
     )
     return (leak,)
+
+
+def stolen_leak(a: Architecture, seats: Seats) -> Leak:
+    """Return what a user has from the first text on."""
+    return Leak(
+        to=seats.user,
+        what="no guarantee for the weights: a user who cheats can compute all of them from about "
+        f"{rows_to_steal(a):,} tokens",
+        why="it can add to what the owner computes, and sees what comes of it",
+        kind="protocol",
+        elements=sum(one.shape[0] * one.shape[1] for one in matrices(a)),
+    )
+
+
+def material_bytes(
+    plan: Blueprint, batch: Batch, *, sender: str, most: int = sys.maxsize
+) -> tuple[int, int]:
+    """Return about what a batch takes in memory at its owner, and the largest part of it.
+
+    Words are unpacked to 8 bytes when they come, and what is dealt has an order of the same size.
+
+    Raises:
+        FrameError: a part of it would not fit into a message, or the whole surely not into ``most``
+            bytes.
+    """
+    a, room = plan.architecture, min(most // plan.architecture.layers, LARGEST_MESSAGE_BYTES)
+    # From the sizes alone: what says where every weight lies may be too large itself.
+    if a.heads * batch.rows * (batch.past + batch.rows) // 2 > room:
+        raise FrameError(sender, f"ordered {batch.rows} rows at once, which is too much here")
+    widest = next((i for i in range(a.layers) if not a.window_of(i)), 0)
+    layer_items = list_layer(plan, batch, widest).items
+    parts = [first_items(plan, batch), layer_items, last_items(plan, batch)]
+    largest = max(sum_bytes(some) for one in parts for some in (one.dealt, one.corrected))
+    rows = batch.rows if batch.is_prompt else 1
+    largest = max(largest, rows * a.vocab * plan.wide_bytes)
+    if largest > LARGEST_MESSAGE_BYTES:
+        raise FrameError(
+            sender,
+            f"ordered {batch.rows} rows at once; a message of that would have {largest} bytes, "
+            f"and {LARGEST_MESSAGE_BYTES} is the most",
+        )
+    head, layer, tail = (2 * _words(one.dealt) + _words(one.corrected) for one in parts)
+    total = _WORD_BYTES * (head + a.layers * layer + tail + batch.runs * a.vocab)
+    return total, _WORD_BYTES * max(head, layer, tail)
+
+
+def _words(items: list[Item]) -> int:
+    return sum(prod(item.shape) for item in items)

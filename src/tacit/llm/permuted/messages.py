@@ -3,7 +3,7 @@
 Ring words may have fewer than eight bytes: reducing both shares modulo 2^(8·n) reduces the value,
 exactly, and one that fits n bytes survives. The bytes of a row lie in planes, the lowest four of
 all words first, then two, then one: a plane is one cast, where picking bytes out of every word is
-many small copies.
+many small copies. Tags begin with a word and the number of the conversation: `run0/next`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +17,12 @@ from tacit.party import Session
 
 WORD_BYTES = 8
 _PLANES = {4: torch.int32, 2: torch.int16, 1: torch.uint8}
+
+
+RUN, STEP, NAME, CLOSE = range(4)
+"""Commands to the owner: run a prompt; step on from the chosen place; name its token; end."""
+
+COMMAND_BYTES = 32
 
 
 class Item(NamedTuple):

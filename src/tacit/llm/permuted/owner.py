@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DisagreementError, FrameError
-from tacit.llm.permuted.allowance import material_bytes
+from tacit.llm.parties import Seats
 from tacit.llm.permuted.batch import BATCH_WORDS, Batch, read_batch
 from tacit.llm.permuted.crew import Crew, step_back
+from tacit.llm.permuted.forecast import material_bytes
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.material import BatchMaterial, unpack_batch, unpack_layer
-from tacit.llm.permuted.messages import Channel, recv_packed
+from tacit.llm.permuted.messages import CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Channel, recv_packed
 from tacit.llm.permuted.prf_stream import PrfStream, pad_table
 from tacit.llm.permuted.program import Items, first_items, last_items, list_layer
-from tacit.llm.permuted.seats import CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Seats
 from tacit.llm.permuted.serving import Serving
 from tacit.llm.permuted.setup import (
     Kept,

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.cuda import has_kernels
-from tacit.llm.permuted.cuda_sheets import Laid, lay_out_masks
+from tacit.llm.permuted.cuda import Laid, has_kernels, lay_out_masks
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import (

@@ -19,9 +19,9 @@ from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.plain import activate
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Attention, Blueprint
 from tacit.llm.permuted.exchange import Exchange
@@ -223,15 +223,7 @@ class Activate:
 
     def __call__(self, seen: Seen) -> Seen:
         """Return ``y``, what the next matrix reads."""
-        match self.architecture.activation:
-            case "swiglu":
-                return {"y": functional.silu(seen["gate"]) * seen["up"]}
-            case "geglu_tanh":
-                return {"y": functional.gelu(seen["gate"], approximate="tanh") * seen["up"]}
-            case "gelu":
-                return {"y": functional.gelu(seen["up"])}
-            case "gelu_tanh":
-                return {"y": functional.gelu(seen["up"], approximate="tanh")}
+        return {"y": activate(self.architecture, seen["up"], seen.get("gate"))}
 
 
 @final

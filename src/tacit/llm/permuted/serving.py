@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tacit.llm.permuted.attention import Resent
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_serving import CudaServing
@@ -15,7 +16,6 @@ from tacit.llm.permuted.masks import turn
 from tacit.llm.permuted.material import BatchMaterial, LayerMaterial
 from tacit.llm.permuted.messages import Channel, unpack
 from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer
-from tacit.llm.permuted.resent import Resent
 from tacit.llm.permuted.weights import Weights
 
 

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, FrameError
 from tacit.llm.model.architecture import Architecture, LanguageModel
-from tacit.llm.permuted.allowance import Account, Allowance
+from tacit.llm.parties import Account, Allowance, Seats
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.fitting import fit_precision
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.precision import Precision
-from tacit.llm.permuted.seats import Seats
 from tacit.llm.permuted.weights import (
     DrawnMask,
     RingModel,

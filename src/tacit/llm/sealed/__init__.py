@@ -4,8 +4,8 @@ The same three parties as in `tacit.llm.permuted`, on `tacit.mpc`'s sealed proto
 and with approximated functions; for owners and users who accept no permuted values.
 """
 
-from tacit.llm.sealed.choosing import Reveal, check_wish
-from tacit.llm.sealed.claims import sealed_claims
+from tacit.llm.claims import Reveal
+from tacit.llm.sealed.choosing import check_wish
 from tacit.llm.sealed.dealt import serve_dealt_owner
 from tacit.llm.sealed.forecast import forecast_file, plan_passes
 from tacit.llm.sealed.parties import (
@@ -29,7 +29,6 @@ __all__ = [
     "forecast_file",
     "open_sealed_vault",
     "plan_passes",
-    "sealed_claims",
     "serve_dealt_owner",
     "serve_sealed_dealer",
     "serve_sealed_owner",

@@ -2,19 +2,17 @@
 
 import math
 from collections.abc import Collection
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
 from tacit.llm.backend.sampling import Sampling
+from tacit.llm.claims import Reveal
 from tacit.mpc.ops import ProtocolOps
 from tacit.ring import Prg
 
-Reveal = Literal["token", "sample", "scores"]
-"""What the user is shown of the model's answer: the token that is best after the user's own noise
-and slopes, one that the dealer's noise has drawn, or all scores."""
 V = TypeVar("V")
 
 NOISE_BOUND = 64.0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.errors import DataError, FrameError
-from tacit.llm.permuted.seats import Seats
+from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS
 from tacit.llm.sealed.choosing import gumbel
 from tacit.llm.sealed.program import Passing

@@ -10,16 +10,15 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError, FrameError
-from tacit.llm.permuted.seats import Seats
+from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS
 from tacit.llm.sealed.choosing import HOTTEST, NOISE_BOUND
 from tacit.llm.sealed.dealing import NOISE, digest_plans, owner_file, planned
 from tacit.llm.sealed.parties import SealedVault, read_by
 from tacit.llm.sealed.passes import PASS_WORDS, Pass
 from tacit.llm.sealed.program import Outcome
-from tacit.llm.sealed.recorded import RecordedPasses
 from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
-from tacit.llm.sealed.table import Table, sit_down
+from tacit.llm.sealed.table import RecordedPasses, Table, sit_down
 from tacit.mpc import OpeningCache, Share, Words, compute
 from tacit.mpc.material.offline import Material, open_material
 from tacit.mpc.material.recorder import Next

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tacit.llm.permuted.seats import Seats
+from tacit.llm.claims import Reveal
+from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import bounds_fact
-from tacit.llm.sealed.choosing import Reveal
 from tacit.llm.sealed.dealing import file_bytes, file_facts, plan_schedule
 from tacit.llm.sealed.parties import SealedVault
 from tacit.llm.sealed.passes import Pass

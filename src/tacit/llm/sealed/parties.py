@@ -10,17 +10,15 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.errors import DisagreementError
+from tacit.llm.claims import Reveal
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.model.plain import streams
-from tacit.llm.permuted.allowance import Account, Allowance
-from tacit.llm.permuted.seats import Seats
+from tacit.llm.parties import Account, Allowance, Seats
 from tacit.llm.sealed.bounds import FRAC_BITS, measure, place
-from tacit.llm.sealed.choosing import Reveal
 from tacit.llm.sealed.dealing import deal_material, keep_material
 from tacit.llm.sealed.folded import fold, usual_gain
-from tacit.llm.sealed.passes import Pass, row_bytes
+from tacit.llm.sealed.passes import KvShares, Pass, row_bytes
 from tacit.llm.sealed.schedule import Schedule
-from tacit.llm.sealed.shares import KvShares
 from tacit.llm.sealed.table import Table, sit_down
 from tacit.mpc import Words
 from tacit.party import Session

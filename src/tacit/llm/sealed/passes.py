@@ -1,15 +1,16 @@
 """What a pass is: public facts that the user tells the two others, and what follows from them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.errors import FrameError
+from tacit.errors import DataError, FrameError
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import turns, visible
 from tacit.llm.sealed.bounds import FRAC_BITS
+from tacit.mpc import Share
 
 MOST_ROWS = 256
 ROOM = 16
@@ -145,3 +146,54 @@ def swap(a: Architecture) -> tuple[list[int], Tensor]:
     pairs = torch.arange(a.head_dim).view(kinds, 2, -1)
     signs = torch.tensor([-1.0, 1.0], dtype=torch.float64).view(1, 2, 1).expand(pairs.shape)
     return pairs.flip(1).flatten().tolist(), signs.flatten()
+
+
+@dataclass(eq=False)
+class KvShares:
+    """A party's shares of the keys and values of every layer, by name as the program has them.
+
+    Guarantee: one party's shares are uniform, whatever the text.
+    """
+
+    shares: dict[str, Share] = field(default_factory=dict)
+    length: int = 0
+
+    def upto(self, past: int) -> dict[str, Share]:
+        """Return the shares of the first tokens.
+
+        Raises:
+            DataError: so many were never kept.
+        """
+        if past > self.length:
+            raise DataError(f"wanted {past} tokens of a conversation, {self.length} are kept")
+        if not past:
+            return {}
+        return {name: _cut(share, past) for name, share in self.shares.items()}
+
+    def rewind(self, past: int) -> None:
+        """Forget all but the first tokens.
+
+        Raises:
+            DataError: so many were never kept.
+        """
+        self.shares, self.length = self.upto(past), past
+
+    def extend(self, past: int, keys: list[Share], values: list[Share]) -> None:
+        """Write the shares of new tokens behind the first ``past`` ones."""
+        old = self.upto(past)
+        fresh = {f"{i}.k": one for i, one in enumerate(keys)}
+        fresh |= {f"{i}.v": one for i, one in enumerate(values)}
+        self.shares = {
+            name: _join(old[name], share) if past else share for name, share in fresh.items()
+        }
+        self.length = past + next(iter(fresh.values())).spec.shape[2]
+
+
+def _cut(share: Share, length: int) -> Share:
+    words = share.words[:, :, :length]
+    return Share(words, replace(share.spec, shape=tuple(words.shape)))
+
+
+def _join(first: Share, second: Share) -> Share:
+    words = torch.cat([first.words, second.words], 2)
+    return Share(words, replace(first.spec, shape=tuple(words.shape)))

@@ -17,9 +17,10 @@ from typing import Generic, TypedDict, TypeVar
 import torch
 from torch import Tensor
 
+from tacit.llm.claims import Reveal
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.bounds import FRAC_BITS, factor_bits, mixed_bits, stream_bits, weight_shapes
-from tacit.llm.sealed.choosing import Reveal, adjusted, drawn
+from tacit.llm.sealed.choosing import adjusted, drawn
 from tacit.llm.sealed.passes import Pass, swap, told_words
 from tacit.mpc import Told
 from tacit.mpc.functions.norms import Part, Watch

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError, FrameError
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.parts import common
+from tacit.llm.model.plain import common
 from tacit.llm.sealed.passes import CHUNK, PASS_WORDS, ROOM, Pass
 from tacit.mpc.material.offline import MaterialFacts
 from tacit.ring import Prg

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from tacit.errors import DataError, RangeError
 from tacit.llm.backend.sampling import Place, Sampling, chooser, generator
+from tacit.llm.claims import Reveal
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.parts import Between, no_word
-from tacit.llm.permuted.seats import Seats
-from tacit.llm.sealed.choosing import Reveal, check_wish, wish
+from tacit.llm.model.plain import Between, no_word
+from tacit.llm.parties import Seats
+from tacit.llm.sealed.choosing import check_wish, wish
 from tacit.llm.sealed.dealing import fetch_material
 from tacit.llm.sealed.dealt import DealtTable, meet_owner
-from tacit.llm.sealed.passes import CHUNK, LEAVE, Pass
+from tacit.llm.sealed.passes import CHUNK, LEAVE, KvShares, Pass
 from tacit.llm.sealed.schedule import Reading, Schedule
-from tacit.llm.sealed.shares import KvShares
 from tacit.llm.sealed.table import sit_down
 from tacit.mpc.material.offline import Material
 from tacit.party import Session

@@ -5,7 +5,7 @@ import pytest
 from support.llm import ARCHITECTURES, LLAMA
 from tacit.errors import ConfigError, FrameError
 from tacit.llm import announce, hear
-from tacit.llm.backend.announce import ARCHITECTURE, read_architecture
+from tacit.llm.backend.protocol import ARCHITECTURE, read_architecture
 from tacit.party import Meeting, run_threads
 
 MEETING = Meeting(parties=("owner", "user", "dealer"), job_digest=bytes(32))

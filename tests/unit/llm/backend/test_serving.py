@@ -19,7 +19,7 @@ from tacit.llm.backend import serving as the_module
 from tacit.llm.backend.chat_file import load_chat
 from tacit.llm.backend.serving import ChatSeat, serve_many
 from tacit.llm.permuted import Ahead, Client, Conversation
-from tacit.llm.permuted.seats import RUN
+from tacit.llm.permuted.messages import RUN
 from tacit.llm.sealed import SealedClient, SealedMemory
 from tacit.party import Progress, joined
 from tacit.transport import Frame

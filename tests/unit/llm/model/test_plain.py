@@ -12,8 +12,7 @@ from torch import nn
 from support.llm import ARCHITECTURES, CHATGLM, GPT2, LLAMA, make_model
 from tacit.errors import DataError
 from tacit.llm import Cache, generate, logits, next_logits, perplexity
-from tacit.llm.model.layer import norm
-from tacit.llm.model.plain import streams
+from tacit.llm.model.plain import norm, streams
 
 IDS = [5, 17, 3, 3, 60, 42, 9, 1]
 

@@ -11,7 +11,7 @@ from tokenizers import models, processors
 
 from tacit.errors import DataError
 from tacit.llm import Spelling
-from tacit.llm.model.vocabulary import from_folder, from_settings
+from tacit.llm.model.tokenizer import from_folder, from_settings
 
 BYTES = [f"<0x{i:02X}>" for i in range(256)]
 WORDS = [" t", "he", " a", "nd", " the", "ed", " and", " ", "t", "h", "e", "a", "n", "d", "é"]

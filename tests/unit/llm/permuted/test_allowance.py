@@ -7,7 +7,7 @@ import pytest
 from support.llm import answering, best, speak, tiny
 from tacit.errors import ConfigError, FrameError, PartyError
 from tacit.llm.permuted import Account, Ahead, Allowance, Batch, Conversation, open_vault
-from tacit.llm.permuted.allowance import material_bytes
+from tacit.llm.permuted.forecast import material_bytes
 
 PROMPT = [1, 5, 7, 9, 3]
 

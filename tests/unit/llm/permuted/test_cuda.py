@@ -5,7 +5,6 @@ import torch
 
 from support.llm import BRIEF, best, plainly, speak, tiny
 from tacit.llm.permuted import Conversation, Precision, kernels, open_vault
-from tacit.llm.permuted import attention_kernels as attention
 from tacit.llm.permuted.geometry import Heads
 from tacit.llm.permuted.messages import encode, pack, unpack, wrap
 
@@ -83,11 +82,11 @@ def test_attention_is_word_for_word_what_heads_compute(groups, size, dim, keys):
     query, cached = words(1, count, dim, seed=1), words(keys, groups, dim, seed=2)
     own = words(count * most, seed=3)
     grid = (count, most // 16)
-    attention.scores[grid](query, cached, own, place, drop, **sizes, WIDE=wide, BLOCK=16)
+    kernels.scores[grid](query, cached, own, place, drop, **sizes, WIDE=wide, BLOCK=16)
     assert torch.equal(own[:n].view(1, count, keys), heads.scores(query, cached) >> drop)
     weights = words(n, seed=4)
     out = words(count * dim, seed=5)
-    attention.mix[(count, 1)](weights, cached, out, place, **sizes, WIDE=wide, BLOCK=32)
+    kernels.mix[(count, 1)](weights, cached, out, place, **sizes, WIDE=wide, BLOCK=32)
     assert torch.equal(out.view(1, count, dim), heads.mix(weights.view(1, count, keys), cached))
 
 
@@ -103,13 +102,13 @@ def test_what_the_user_adds_to_attention_is_word_for_word_what_heads_compute(
     rows = [words(1, count, dim, seed=seed) for seed in (3, 4)]
     split, out = words(count * keys, seed=5), octets(count * keys * nbytes)
     factors = (rows[0], caches[0], rows[1], caches[1], split)
-    attention.score_shares[(count, most // 16)](*factors, out, place, drop, **sizes, BLOCK=16)
+    kernels.score_shares[(count, most // 16)](*factors, out, place, drop, **sizes, BLOCK=16)
     both = sum(heads.scores(row, cache) for row, cache in zip(rows, caches, strict=True))
     assert torch.equal(out, pack((both >> drop).view(-1) - split, nbytes))
     weights, rest = words(count * keys, seed=6), words(count * dim, seed=7)
     sent, out = pack(words(count * keys, seed=8), nbytes), octets(count * dim * nbytes)
     factors = (weights, caches[0], sent, caches[1], rest)
-    attention.mixed[(count, 1)](*factors, out, place, **sizes, BLOCK=32)
+    kernels.mixed[(count, 1)](*factors, out, place, **sizes, BLOCK=32)
     weighed = [weights.view(1, count, keys), unpack(sent, nbytes).view(1, count, keys)]
     both = sum(heads.mix(one, cache) for one, cache in zip(weighed, caches, strict=True))
     assert torch.equal(out, pack(both.view(-1) - rest, nbytes))
@@ -123,10 +122,10 @@ def test_scores_are_shown_and_weights_taken_back_in_their_order(nbytes):
     permutation, sent = torch.randperm(n).cuda(), pack(words(n, seed=4), nbytes)
     sizes = {"HEADS": count, "NBYTES": nbytes, "BLOCK": kernels.BLOCK}
     out = octets(n * nbytes)
-    attention.reshow[blocks(n)](own, sent, permutation, delta, out, place, **sizes)
+    kernels.reshow[blocks(n)](own, sent, permutation, delta, out, place, **sizes)
     assert torch.equal(out, pack((own + unpack(sent, nbytes))[permutation] + delta, nbytes))
     kept = torch.zeros_like(own)
-    attention.reweigh[blocks(n)](
+    kernels.reweigh[blocks(n)](
         sent, answer_correction, permutation, blind, kept, out, place, **sizes
     )
     back = torch.empty_like(own)

@@ -11,8 +11,7 @@ from tacit.llm import logits
 from tacit.llm.model.plain import streams
 from tacit.llm.permuted import Conversation, Precision, fit_precision, fitting
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.bounds import bound_model
-from tacit.llm.permuted.fitting import fit_reach
+from tacit.llm.permuted.fitting import bound_model, fit_reach
 from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import wrap
 from tacit.llm.permuted.precision import WORD_BITS

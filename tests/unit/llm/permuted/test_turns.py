@@ -3,8 +3,8 @@ import pytest
 from support.llm import answering, best, speak, tiny
 from tacit.errors import FrameError
 from tacit.llm.permuted import Batch, Conversation, open_vault
+from tacit.llm.permuted.messages import NAME, RUN, STEP
 from tacit.llm.permuted.owner import Turns
-from tacit.llm.permuted.seats import NAME, RUN, STEP
 
 PROMPT = Batch(number=0, past=0, rows=3, prompt=0, masked_kv=0, form=None)
 BLOCK = Batch(number=1, past=3, rows=2, prompt=0, masked_kv=3, form="resent")

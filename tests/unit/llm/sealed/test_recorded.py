@@ -13,7 +13,7 @@ from support.llm import FAMILIES, as_user, deal, plainly, say, talk_alone, tiny
 from support.mpc import ALICE, BOB, CAROL, ROLES
 from support.mpc import MEETING as HARNESS
 from tacit.errors import TacitError
-from tacit.llm.sealed import SealedMemory, recorded
+from tacit.llm.sealed import SealedMemory, table
 from tacit.mpc import PROTOCOLS, OpeningCache, attend, make_plan
 from tacit.mpc.material import recorded_dealing, recording
 from tacit.mpc.material.recorded_dealing import DealingRecorder
@@ -35,14 +35,14 @@ def played(monkeypatch):
 
     monkeypatch.setattr(recording.Recording, "play", play)
     monkeypatch.setattr(
-        recorded,
+        table,
         "recorder_on",
         lambda device, session, material: Recorder(
             session, torch.device("cpu"), material=material, tape=OperationTape
         ),
     )
     monkeypatch.setattr(
-        recorded,
+        table,
         "dealing_on",
         lambda device, session: DealingRecorder(
             session, torch.device("cpu"), tape=partial(OperationTape, is_computed=False)
@@ -149,8 +149,8 @@ def test_every_message_is_what_it_is_without_a_recording(played, monkeypatch):
     def listen(to_record):
         sent, original = {}, Session.send
         if not to_record:
-            monkeypatch.setattr(recorded, "recorder_on", lambda *_: None)
-            monkeypatch.setattr(recorded, "dealing_on", lambda *_: None)
+            monkeypatch.setattr(table, "recorder_on", lambda *_: None)
+            monkeypatch.setattr(table, "dealing_on", lambda *_: None)
 
         def send(self, to, tag, values, **how):
             if tag.startswith(("run/", "deal/")):

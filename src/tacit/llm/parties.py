@@ -1,21 +1,31 @@
-"""What one user may make a party keep, and all users together: counted, and held to."""
+"""Who sits where in a chat, and what one user may make the others keep: counted, and held to."""
 
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from typing import final
 
 from tacit.errors import ConfigError, FrameError
-from tacit.llm.permuted.batch import Batch
-from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.messages import Item, sum_bytes
-from tacit.llm.permuted.program import first_items, last_items, list_layer
-from tacit.party import LARGEST_MESSAGE_BYTES
 
-_WORD_BYTES = 8
+
+@dataclass(frozen=True, kw_only=True)
+class Seats:
+    """Which party of the session owns the model, which asks, and which deals."""
+
+    owner: str = "owner"
+    user: str = "user"
+    dealer: str = "dealer"
+
+    def __post_init__(self) -> None:
+        names = (self.owner, self.user, self.dealer)
+        if len(set(names)) != len(names):
+            raise ConfigError(
+                f"owner, user and dealer must be three parties, got {', '.join(names)}: a dealer "
+                "who takes part could read what it masks"
+            )
+
 
 Quota = Callable[[int, str], None]
 """Counts tokens that a user asks for, and refuses them with its name if they are too many."""
@@ -126,41 +136,5 @@ class Account:
             self.give(nbytes)
 
 
-def material_bytes(
-    plan: Blueprint, batch: Batch, *, sender: str, most: int = sys.maxsize
-) -> tuple[int, int]:
-    """Return about what a batch takes in memory at its owner, and the largest part of it.
-
-    Words are unpacked to 8 bytes when they come, and what is dealt has an order of the same size.
-
-    Raises:
-        FrameError: a part of it would not fit into a message, or the whole surely not into ``most``
-            bytes.
-    """
-    a, room = plan.architecture, min(most // plan.architecture.layers, LARGEST_MESSAGE_BYTES)
-    # From the sizes alone: what says where every weight lies may be too large itself.
-    if a.heads * batch.rows * (batch.past + batch.rows) // 2 > room:
-        raise FrameError(sender, f"ordered {batch.rows} rows at once, which is too much here")
-    widest = next((i for i in range(a.layers) if not a.window_of(i)), 0)
-    layer_items = list_layer(plan, batch, widest).items
-    parts = [first_items(plan, batch), layer_items, last_items(plan, batch)]
-    largest = max(sum_bytes(some) for one in parts for some in (one.dealt, one.corrected))
-    rows = batch.rows if batch.is_prompt else 1
-    largest = max(largest, rows * a.vocab * plan.wide_bytes)
-    if largest > LARGEST_MESSAGE_BYTES:
-        raise FrameError(
-            sender,
-            f"ordered {batch.rows} rows at once; a message of that would have {largest} bytes, "
-            f"and {LARGEST_MESSAGE_BYTES} is the most",
-        )
-    head, layer, tail = (2 * _words(one.dealt) + _words(one.corrected) for one in parts)
-    total = _WORD_BYTES * (head + a.layers * layer + tail + batch.runs * a.vocab)
-    return total, _WORD_BYTES * max(head, layer, tail)
-
-
 def _show(nbytes: int) -> str:
     return f"{nbytes / 1e6:.1f} MB"
-
-
-def _words(items: list[Item]) -> int:
-    return sum(prod(item.shape) for item in items)
