@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
-from tacit.llm.permuted.incremental import Incremental
+from tacit.llm.permuted.attention import Incremental
 
 from support.llm import speak, tiny
 from support.llm_theft import steal
