@@ -9,12 +9,12 @@ from unittest import mock
 
 import pytest
 import torch
-from tacit.llm.permuted.attention import Incremental
 
 from support.llm import speak, tiny
 from support.llm_theft import steal
 from tacit.llm.permuted import Conversation, Precision, rows_to_steal
 from tacit.llm.permuted.asking import Asking, Party
+from tacit.llm.permuted.attention import Incremental
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import pack
