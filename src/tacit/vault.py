@@ -197,7 +197,7 @@ class Checkpoint:
         raw = self.read(file.name)
         digest, content = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
         if self._digest(content) != digest:
-            raise DataError(f"{file} is damaged; start all parties with --fresh")
+            raise self.damaged(file.name)
         with open_arrays(io.BytesIO(content)) as arrays:
             return {name: arrays[name] for name in arrays.files}
 
@@ -223,6 +223,28 @@ class Checkpoint:
         if content is None:
             raise DataError(f"cannot read {self.path / name}: no such file")
         return content
+
+    def note(self, name: str, value: object) -> None:
+        """Write a value of JSON beside the steps."""
+        self.write(name, json.dumps(value).encode())
+
+    def noted(self, name: str) -> Any:  # whatever the work has noted
+        """Read a value that was noted; None if there is none.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        if not self.has(name):
+            return None
+        raw = self.read(name)
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise self.damaged(name) from error
+
+    def damaged(self, name: str) -> DataError:
+        """Say that a file cannot be gone on from."""
+        return DataError(f"{self.path / name} is damaged; start all parties with --fresh")
 
     def remove(self) -> None:
         """Remove everything, when a work has come to its end or is to begin afresh."""

@@ -27,6 +27,7 @@ from tacit.llm.backend.records import TokenQuota, enrol
 from tacit.split import checkpoint as split
 from tacit.text.budget import Budget
 from tacit.training import ShareCheckpoint, StateFolder
+from tacit.vault import Checkpoint
 
 EVENT = Pure(epsilon=0.25, relation=ADD_REMOVE_MARKS, mechanism="votes")
 
@@ -52,7 +53,7 @@ def keep_step(path):
 
 
 def keep_split(path):
-    split.save(path / "split", split.Saved(step=1, tensors={"w": torch.ones(3)}, keys={}))
+    Checkpoint(path / "split").save(1, split.arrays_of({"w": torch.ones(3)}))
 
 
 USERS = {
@@ -63,7 +64,7 @@ USERS = {
     "key of noise": lambda path: begun(path).noise(is_new=True),
     "note of an opening": lambda path: begun(path).note_opening(2),
     "split checkpoint": keep_split,
-    "key of labels": lambda path: split.keep_key(path / "labels", b"k" * 16),
+    "key of labels": lambda path: split.keep_key(Checkpoint(path / "labels"), b"k" * 16),
     "weights of one side": lambda path: split.save_weights(path / "w.npz", torch.nn.Linear(2, 1)),
     "quota": lambda path: TokenQuota(path, "alice", 9)(1, "user"),
     "roster": lambda path: enrol({path / "chat.toml": chat("a", "d")}, path),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tacit.errors import DataError
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
-from tacit.split import checkpoint
+from tacit.split.checkpoint import arrays_of, gather, restore
 from tacit.split.codec import Codec
 from tacit.split.compress import make_codec
 from tacit.split.cut import cut_shape
@@ -32,6 +32,7 @@ from tacit.split.exchange import (
 from tacit.split.selection import Draws, Support
 from tacit.split.stepping import Stepper, TrainingStep, make_optimiser, steps, steps_per_epoch
 from tacit.split.task import SplitTask
+from tacit.vault import Arrays, Checkpoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ class BottomTrainer:
         self.session, self.task, self.bottom, self.features = session, task, bottom, features
         self.width = cut_shape(bottom, features)[0]
         self.codec: Codec = make_codec(task.compression, self.width)
-        self._folder = folder
+        self._kept = None if folder is None else Checkpoint(folder)
         self._optimiser = make_optimiser(bottom, task.pace)
         self._stepper = Stepper(self._optimiser)
         self._weights = learned(bottom)
@@ -106,9 +107,9 @@ class BottomTrainer:
         """Train from the last common checkpoint, or from the start, to the end."""
         session, task = self.session, self.task
         self.widths = introduce(session, task, rows=len(self.features), width=self.width)
-        self.start = start = common_step(session, checkpoint.saved_steps(self._folder))
-        if start and self._folder is not None:
-            self._resume(checkpoint.load(self._folder, start))
+        self.start = start = common_step(session, self._kept.steps() if self._kept else ())
+        if start and self._kept is not None:
+            self._resume(self._kept.load(start))
         order = share_order(session, task, None)
         under_way: deque[_Batch] = deque()
         self.bottom.train()
@@ -204,20 +205,20 @@ class BottomTrainer:
             raise refuse(peer, tag, error) from error
 
     def _save(self, step: int) -> None:
-        if self._folder is None:
+        if self._kept is None:
             return
-        tensors = checkpoint.gather(self.bottom, self._optimiser)
+        tensors = gather(self.bottom, self._optimiser)
         tensors["torch"] = torch.get_rng_state()
         if self._memory is not None:
             tensors["memory"] = self._memory
-        state = checkpoint.Saved(step=step, tensors=tensors, keys={})
-        checkpoint.save(self._folder, state)
+        self._kept.save(step, arrays_of(tensors))
 
-    def _resume(self, state: checkpoint.Saved) -> None:
-        checkpoint.restore(self.bottom, self._optimiser, state.tensors)
-        torch.set_rng_state(state.tensors["torch"])
+    def _resume(self, arrays: Arrays) -> None:
+        tensors = {name: torch.from_numpy(one) for name, one in arrays.items()}
+        restore(self.bottom, self._optimiser, tensors)
+        torch.set_rng_state(tensors["torch"])
         if self._memory is not None:
-            self._memory = state.tensors["memory"].clone()
+            self._memory = tensors["memory"]
 
 
 def replicate(module: nn.Module, count: int) -> list[nn.Module]:

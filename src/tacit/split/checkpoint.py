@@ -5,12 +5,9 @@ steps done again, with other weights or rows, would otherwise see two values und
 are the other way round: they are randomised once, so their key is kept from before the first step.
 """
 
-import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,83 +17,30 @@ from tacit.disk import make_durable, write_durable
 from tacit.errors import DataError
 from tacit.files import open_arrays
 from tacit.split.exchange import Returned
+from tacit.vault import Arrays, Checkpoint, pack_arrays
 
-_KEPT = 2
-"""Checkpoints kept: a party that dies while writing one still has what the others have."""
-_META = "meta"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Saved:
-    """Everything that one side needs to go on: numbers by name, and the key of the order."""
-
-    step: int
-    tensors: dict[str, Tensor]
-    keys: dict[str, bytes]
+_LABELS = "labels.npz"
 
 
-def saved_steps(folder: Path | None) -> list[int]:
-    """Return the steps that there are checkpoints of."""
-    if folder is None or not folder.is_dir():
-        return []
-    names = (path.stem.removeprefix("step-") for path in folder.glob("step-*.npz"))
-    return sorted(int(name) for name in names if name.isdigit())
-
-
-def save(folder: Path, state: Saved) -> None:
-    """Write a checkpoint, whole or not at all, readable by its owner alone; forget the oldest.
-
-    No pickle: arrays and one line of JSON.
-    """
-    make_durable(folder)
-    meta = {"step": state.step, "keys": {name: key.hex() for name, key in state.keys.items()}}
-    _write(
-        _path(folder, state.step),
-        {_META: torch.frombuffer(bytearray(json.dumps(meta).encode()), dtype=torch.uint8)}
-        | state.tensors,
-    )
-    for step in saved_steps(folder)[:-_KEPT]:
-        _path(folder, step).unlink(missing_ok=True)
-
-
-def load(folder: Path, step: int) -> Saved:
-    """Read a checkpoint.
-
-    Raises:
-        DataError: it is not one.
-    """
-    path = _path(folder, step)
-    try:
-        with open_arrays(path) as arrays:
-            meta = json.loads(bytes(arrays[_META]))
-            tensors = {
-                name: torch.from_numpy(arrays[name]) for name in arrays.files if name != _META
-            }
-        keys = {name: bytes.fromhex(key) for name, key in meta["keys"].items()}
-        return Saved(step=int(meta["step"]), tensors=tensors, keys=keys)
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise DataError(f"{path}: not a checkpoint of tacit: {error}") from error
-
-
-def keep_key(folder: Path | None, made: bytes) -> bytes:
-    """Return the key that this folder was begun with; if there is none yet, keep the one given.
+def keep_key(kept: Checkpoint | None, made: bytes) -> bytes:
+    """Return the key that a training was begun with; if there is none yet, keep the one given.
 
     Raises:
         DataError: it is lost, though steps were taken under it.
     """
-    if folder is None:
+    if kept is None:
         return made
-    path = folder / "labels.npz"
-    if not path.exists():
-        if saved_steps(folder):
+    path = kept.path / _LABELS
+    if not kept.has(_LABELS):
+        if kept.steps():
             raise DataError(
                 f"{path}: the key that labels were randomised with is lost, and a second draw "
-                f"would tell more of them; remove {folder} to start anew"
+                f"would tell more of them; remove {kept.path} to start anew"
             )
-        make_durable(folder)
-        _write(path, {"key": torch.frombuffer(bytearray(made), dtype=torch.uint8)})
+        make_durable(kept.path)
+        kept.write(_LABELS, pack_arrays({"key": np.frombuffer(made, np.uint8)}))
     try:
-        with open_arrays(path) as arrays:
+        with open_arrays(BytesIO(kept.read(_LABELS))) as arrays:
             return bytes(arrays["key"])
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise DataError(f"{path}: not a key of tacit: {error}") from error
@@ -114,7 +58,8 @@ def save_returned(folder: Path, owner: str, number: int, messages: Sequence[Retu
     }
     sizes = [[one.step, one.share, len(one.rows)] for one in messages]
     tensors["sizes"] = torch.tensor(sizes, dtype=torch.float64)
-    _write(folder / f"returned-{number:06d}-{owner}.npz", tensors)
+    path = folder / f"returned-{number:06d}-{owner}.npz"
+    write_durable(path, pack_arrays(arrays_of(tensors)))
 
 
 def load_returned(folder: Path) -> Iterator[tuple[str, int, list[Returned]]]:
@@ -141,7 +86,7 @@ def load_returned(folder: Path) -> Iterator[tuple[str, int, list[Returned]]]:
 def save_weights(path: Path, module: nn.Module) -> None:
     """Write the weights of one side, readable by its owner alone."""
     make_durable(path.parent)
-    _write(path, module.state_dict())
+    write_durable(path, pack_arrays(arrays_of(module.state_dict())))
 
 
 def load_weights(path: Path, module: nn.Module) -> None:
@@ -169,7 +114,7 @@ def gather(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Ten
 
 
 def restore(
-    module: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
+    module: nn.Module, optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
 ) -> None:
     """Put back what `gather` returned.
 
@@ -188,22 +133,14 @@ def restore(
     optimiser.load_state_dict({"state": states, "param_groups": groups})
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write arrays to a file that appears whole or not at all."""
-    # NumPy's stubs would take the names for its options.
-    arrays: dict[str, Any] = {name: one.detach().cpu().numpy() for name, one in tensors.items()}
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    write_durable(path, content.getvalue())
+def arrays_of(tensors: Mapping[str, Tensor]) -> Arrays:
+    """Return tensors as what is kept of them."""
+    return {name: one.detach().cpu().numpy() for name, one in tensors.items()}
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-
-
-def _path(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:09d}.npz"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
-from tacit.split import checkpoint
+from tacit.split.checkpoint import arrays_of, gather, keep_key, restore
 from tacit.split.codec import Codec, is_finite
 from tacit.split.compress import make_codec
 from tacit.split.defend import blur_gradient, hide_labels, label_events
@@ -31,6 +31,7 @@ from tacit.split.scoring import Score, Scored, make_scorer
 from tacit.split.selection import Support
 from tacit.split.stepping import Stepper, TrainingStep, make_optimiser, steps, steps_per_epoch
 from tacit.split.task import SplitTask
+from tacit.vault import Arrays, Checkpoint
 
 TELL_S = 2.0
 """Seconds between two epochs of which is told how they went."""
@@ -99,7 +100,7 @@ class TopTrainer:
         }
         self.epochs: list[Epoch] = []
         self.start = 0
-        self._folder = folder
+        self._kept = None if folder is None else Checkpoint(folder)
         self._on_gradient = on_gradient
         self._own = own
         self._module = top if own is None else nn.ModuleList([top, own.bottom])
@@ -128,14 +129,14 @@ class TopTrainer:
                     f"its cut layer has {width} values, the top model takes {self.widths[owner]}; "
                     "cut the same model at the same layer",
                 )
-        self.start = start = common_step(session, checkpoint.saved_steps(self._folder))
-        if start and self._folder is not None:
-            self._resume(checkpoint.load(self._folder, start))
+        self.start = start = common_step(session, self._kept.steps() if self._kept else ())
+        if start and self._kept is not None:
+            self._resume(self._kept.load(start))
         order = share_order(session, task, self._order_key)
         targets = self.labels
         if label_events(task.defences):
             # Randomised once: if this is another attempt, as in the first.
-            prg = Prg(checkpoint.keep_key(self._folder, os.urandom(KEY_BYTES)))
+            prg = Prg(keep_key(self._kept, os.urandom(KEY_BYTES)))
             targets = hide_labels(task.defences, targets, task.classes, prg)
         self._module.train()
         total = steps_per_epoch(len(self.labels), task.pace) * task.pace.epochs
@@ -221,23 +222,23 @@ class TopTrainer:
             self.session.progress.tell(words, done, total)
 
     def _save(self, step: int) -> None:
-        if self._folder is None:
+        if self._kept is None:
             return
-        tensors = checkpoint.gather(self._module, self._optimiser)
+        tensors = gather(self._module, self._optimiser)
         tensors["torch"], tensors["tally"] = torch.get_rng_state(), self._tally
         rows = [[one.loss, one.accuracy, one.bytes_so_far] for one in self.epochs]
         tensors["epochs"] = torch.tensor(rows, dtype=torch.float64).view(-1, 3)
-        keys = {"order": self._order_key}
-        checkpoint.save(self._folder, checkpoint.Saved(step=step, tensors=tensors, keys=keys))
+        tensors["order"] = torch.frombuffer(bytearray(self._order_key), dtype=torch.uint8)
+        self._kept.save(step, arrays_of(tensors))
 
-    def _resume(self, state: checkpoint.Saved) -> None:
-        checkpoint.restore(self._module, self._optimiser, state.tensors)
-        torch.set_rng_state(state.tensors["torch"])
-        self._tally = state.tensors["tally"].clone()
-        self._order_key = state.keys["order"]
+    def _resume(self, arrays: Arrays) -> None:
+        tensors = {name: torch.from_numpy(one) for name, one in arrays.items()}
+        restore(self._module, self._optimiser, tensors)
+        torch.set_rng_state(tensors["torch"])
+        self._tally, self._order_key = tensors["tally"], bytes(arrays["order"])
         self.epochs = [
             Epoch(loss=loss, accuracy=accuracy, bytes_so_far=int(count))
-            for loss, accuracy, count in state.tensors["epochs"].tolist()
+            for loss, accuracy, count in tensors["epochs"].tolist()
         ]
 
 

@@ -7,32 +7,24 @@ party wants them done again with other rows, show uniform words that have nothin
 of the first time.
 """
 
-import hashlib
-import io
-import json
-import os
-import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.disk import DurableFile, make_durable, write_durable
-from tacit.errors import DataError, InputError
-from tacit.files import open_arrays
+from tacit.errors import InputError
 from tacit.ring import Prg
 from tacit.ring.prg import KEY_BYTES
+from tacit.vault import Checkpoint
 
-KEEP = 2
-"""A party can be one look ahead of the other, so the last but one is what both have."""
 _START, _NOISE, _OPENED = "start.json", "noise.key", "opened"
 ORDER = "order.key"
 """The key of the rows that are sampled."""
-_KEY = "share "
+_SHARE = "share "
 """Before the names of arrays that are shares."""
 
 
@@ -50,18 +42,18 @@ class ShareCheckpoint:
     shown: tuple[tuple[int, float, float], ...]
 
 
-@dataclass(frozen=True)
+@final
 class StateFolder:
     """The folder in which one party keeps its part of a training.
 
-    Attributes:
+    Args:
         path: where it is; readable by its owner alone.
         binding: a hash of what a resumed run must have in common with the first: the job and
             this party's own data. A training that goes on with other data would be neither of both.
     """
 
-    path: Path
-    binding: str
+    def __init__(self, path: Path, binding: str) -> None:
+        self.path, self._kept = path, Checkpoint(path, binding)
 
     def bound(self) -> float | None:
         """Return how large weights could be so far; None if no training was begun here.
@@ -86,13 +78,13 @@ class StateFolder:
         if start is None:
             return False
         binding, begun, _ = start
-        if binding == self.binding and begun == work:
+        if binding == self._kept.binding and begun == work:
             return True
         if not self.steps():
             return False  # whatever it was, nothing of it is left to be lost
         what = (
             "another job or for other data"
-            if binding != self.binding
+            if binding != self._kept.binding
             else "other steps, weights, rows or another version of tacit"
         )
         raise InputError(
@@ -102,15 +94,9 @@ class StateFolder:
 
     def begin(self, work: str, *, bound: float) -> None:
         """Begin the folder, or note that weights may be larger from now on."""
-        make_durable(self.path)
-        found = self.path.stat()
-        if found.st_uid != os.getuid() or found.st_mode & 0o022:
-            raise InputError(
-                f"{self.path} was there before and others can write to it; remove it: whoever put "
-                "it there could put other shares in it"
-            )
-        start = {"binding": self.binding, "work": work, "bound": bound}
-        self._write(_START, json.dumps(start).encode())
+        self._kept.begin()
+        start = {"binding": self._kept.binding, "work": work, "bound": bound}
+        self._kept.note(_START, start)
 
     def attempts(self) -> dict[int, int]:
         """Return the steps after which there is a checkpoint, and the attempt that wrote each.
@@ -120,22 +106,12 @@ class StateFolder:
         """
         return {step: self.load(step).attempt for step in self.steps()}
 
-    def steps(self) -> list[int]:
-        """List the steps after which there is a checkpoint."""
-        return sorted(int(path.stem.removeprefix("step-")) for path in self.path.glob("step-*.npz"))
-
     def save(self, checkpoint: ShareCheckpoint) -> None:
         """Write a checkpoint, whole or not at all, and remove those before the last two."""
-        arrays = {_KEY + name: share.cpu().numpy() for name, share in checkpoint.shares.items()}
+        shares = {_SHARE + name: share.cpu().numpy() for name, share in checkpoint.shares.items()}
         shown = np.array(checkpoint.shown, dtype=np.float64).reshape(-1, 3)
-        content = io.BytesIO()
-        arrays |= {"shown": shown, "attempt": np.array(checkpoint.attempt, dtype=np.int64)}
-        np.savez(content, allow_pickle=False, **arrays)
-        payload = content.getvalue()
-        digest = hashlib.sha256(self.binding.encode() + payload).digest()
-        self._write(f"step-{checkpoint.step}.npz", digest + payload)
-        for step in self.steps()[:-KEEP]:
-            (self.path / f"step-{step}.npz").unlink(missing_ok=True)
+        attempt = np.array(checkpoint.attempt, dtype=np.int64)
+        self._kept.save(checkpoint.step, {**shares, "shown": shown, "attempt": attempt})
 
     def load(self, step: int) -> ShareCheckpoint:
         """Read a checkpoint.
@@ -143,22 +119,16 @@ class StateFolder:
         Raises:
             DataError: there is none, or it is damaged.
         """
-        file = self.path / f"step-{step}.npz"
-        raw = self._read(file.name)
-        digest, payload = raw[:32], raw[32:]
-        if hashlib.sha256(self.binding.encode() + payload).digest() != digest:
-            raise DataError(f"{file} is damaged; start all parties with --fresh")
-        with open_arrays(io.BytesIO(payload)) as arrays:
-            shares = {
-                name.removeprefix(_KEY): torch.from_numpy(arrays[name])
-                for name in arrays.files
-                if name.startswith(_KEY)
-            }
-            shown = tuple(
-                (int(at), float(loss), float(right)) for at, loss, right in arrays["shown"]
-            )
-            attempt = int(arrays["attempt"])
-        return ShareCheckpoint(step=step, attempt=attempt, shares=shares, shown=shown)
+        arrays = self._kept.load(step)
+        shares = {
+            name.removeprefix(_SHARE): torch.from_numpy(one)
+            for name, one in arrays.items()
+            if name.startswith(_SHARE)
+        }
+        shown = tuple((int(at), float(loss), float(right)) for at, loss, right in arrays["shown"])
+        return ShareCheckpoint(
+            step=step, attempt=int(arrays["attempt"]), shares=shares, shown=shown
+        )
 
     def noise(self, *, is_new: bool) -> Prg:
         """Return the generator of my noise in this training, whose key is kept while it lasts.
@@ -171,48 +141,40 @@ class StateFolder:
             is_new: whether the training begins, so that whatever key is there belongs to another,
                 or to a start of which something was opened and everything else is lost.
         """
-        is_new = is_new or not (self.path / _NOISE).exists()
+        is_new = is_new or not self._kept.has(_NOISE)
         return Prg(self.keep_key(_NOISE, Prg.from_os().bytes(KEY_BYTES) if is_new else None))
 
     def keep_key(self, name: str, key: bytes | None) -> bytes:
         """Write a key down, or read the one that was, if None is given."""
         if key is not None:
-            self._write(name, key)
-        return self._read(name)
+            self._kept.write(name, key)
+        return self._kept.read(name)
 
     def note_opening(self, step: int) -> None:
         """Write down, before it is done, that something is opened after a step."""
-        self._write(_OPENED, str(step).encode())
+        self._kept.note(_OPENED, step)
 
     def opened(self) -> int:
         """Return the last step after which something was opened, or was about to be; 0 for none."""
-        file = self.path / _OPENED
-        try:
-            return int(self._read(_OPENED)) if file.exists() else 0
-        except ValueError as error:
-            raise DataError(f"{file} is damaged; start all parties with --fresh") from error
+        found = self._kept.noted(_OPENED)
+        if found is not None and type(found) is not int:
+            raise self._kept.damaged(_OPENED)
+        return found or 0
+
+    def steps(self) -> list[int]:
+        """List the steps after which there is a checkpoint."""
+        return self._kept.steps()
 
     def remove(self) -> None:
         """Remove everything, when a training has come to its end or is to begin afresh."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        self._kept.remove()
 
     def _read_start(self) -> tuple[str, str, float] | None:
         """Read what the folder is bound to, what is done, and how large weights may be."""
-        file = self.path / _START
-        if not file.exists():
+        found = self._kept.noted(_START)
+        if found is None:
             return None
         try:
-            raw = json.loads(self._read(_START))
-            return str(raw["binding"]), str(raw["work"]), float(raw["bound"])
+            return str(found["binding"]), str(found["work"]), float(found["bound"])
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{file} is damaged; start all parties with --fresh") from error
-
-    def _read(self, name: str) -> bytes:
-        """Read a file that must be there, and be one: the folder may be somebody else's making."""
-        content = DurableFile(self.path / name).read(most=sys.maxsize)
-        if content is None:
-            raise DataError(f"cannot read {self.path / name}: no such file")
-        return content
-
-    def _write(self, name: str, content: bytes) -> None:
-        write_durable(self.path / name, content)
+            raise self._kept.damaged(_START) from error

@@ -9,12 +9,13 @@ from torch import Tensor
 from tacit import __version__
 from tacit.errors import DisagreementError, InputError
 from tacit.party import Fact, Session
-from tacit.training.checkpoint import KEEP, StateFolder
+from tacit.training.checkpoint import StateFolder
 from tacit.training.schedule import TrainingWalk, actions
+from tacit.vault import KEPT
 
 BEGUN = Fact(
     tag="training",
-    count=1 + 2 * KEEP,
+    count=1 + 2 * KEPT,
     what="whether {owner} has begun this before, and after which steps it has checkpoints",
     why="needed to go on where all can",
 )
@@ -75,8 +76,8 @@ def agree_on_start(
         attempts: the steps after which I have a checkpoint, and the start that wrote each.
         has_begun: whether this very work was begun here.
     """
-    flat = [number for pair in sorted(attempts.items())[-KEEP:] for number in pair]
-    facts = (int(has_begun), *flat, *(0,) * (2 * KEEP - len(flat)))
+    flat = [number for pair in sorted(attempts.items())[-KEPT:] for number in pair]
+    facts = (int(has_begun), *flat, *(0,) * (2 * KEPT - len(flat)))
     session.publish(BEGUN, facts)
     said = {peer: session.learn(peer, BEGUN) for peer in session.peers}
     said[session.me] = facts
@@ -94,7 +95,7 @@ def agree_on_start(
         )
     common = set.intersection(*kept)
     # Nobody takes a second checkpoint before the other has the first.
-    if not common and all(len(one) == KEEP for one in kept):
+    if not common and all(len(one) == KEPT for one in kept):
         raise DisagreementError(
             next(name for name in computing if name != session.me),
             "has checkpoints of another start of this job; start all parties with --fresh",
