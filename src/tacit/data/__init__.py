@@ -22,8 +22,7 @@ from tacit.data.partition import split as split_dataset
 from tacit.data.rows import Rows, state_far
 from tacit.data.source import Given, Source, load_file
 from tacit.data.spec import OwnerTable
-from tacit.data.tables import load_csv
-from tacit.data.texts import read_texts
+from tacit.data.tables import load_csv, read_texts
 
 __all__ = [
     "Given",

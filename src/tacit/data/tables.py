@@ -1,4 +1,4 @@
-"""A user's own data in CSV, npz or parquet files, refused unless all of it is finite.
+"""A user's own data in CSV, npz, parquet or JSON files, refused unless all of it is finite.
 
 A reader who has a use for missing values asks for them (`allows_missing`), and gets NaN.
 
@@ -6,6 +6,7 @@ Messages name the file, the row and the column, never the value: it may be a pat
 """
 
 import csv
+import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 
 from tacit.data.rows import Floats, Labels, Rows
 from tacit.errors import DataError
-from tacit.files import open_arrays
+from tacit.files import open_arrays, refuse_endless
 
 MOST_CLASSES = 65536
 
@@ -100,6 +101,35 @@ def read_parquet(path: Path) -> dict[str, Any]:  # pyarrow brings no types
     except pyarrow.ArrowException as error:
         raise DataError(f"{path}: not a parquet file") from error
     return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def read_texts(file: Path, *, label: str | None) -> tuple[list[str], Labels]:
+    """Read texts and classes of lines of JSON: "text", and "label" or a key of another name.
+
+    Raises:
+        DataError: a line is something else.
+    """
+    texts, classes = [], []
+    refuse_endless(file)
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {file}: {error}") from error
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = json.loads(line)
+            text, one = found["text"], found[label or "label"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f'{file}:{number}: wanted {{"text": "…", "{label or "label"}": 0}}'
+            ) from error
+        if not isinstance(text, str) or not isinstance(one, int) or isinstance(one, bool):
+            raise DataError(f"{file}:{number}: wanted a text, and a class as a whole number from 0")
+        texts.append(text)
+        classes.append(one)
+    if not texts:
+        raise DataError(f"{file}: wanted lines of JSON, got none")
+    return texts, np.array(classes, dtype=np.int64)
 
 
 def _numbers(

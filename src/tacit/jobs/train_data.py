@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tacit.data.rows import Rows, check_bound, check_features, prepare_labels
 from tacit.data.source import FLAT, NOTHING, Given, stretch
 from tacit.data.spec import OwnerTable
-from tacit.data.texts import read_texts
+from tacit.data.tables import read_texts
 from tacit.errors import ConfigError, DataError
 from tacit.jobs.train_job import TrainJob
 from tacit.matching import align_in_the_clear

@@ -4,7 +4,7 @@ A block has parts that lie side by side, one per owner. A computing owner has it
 adds up by counting; the part of anyone else, or under a protocol with tags, is shared.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,15 +161,3 @@ def times_columns(ops: Any, values: Values, block: Block, matrix: Any) -> Any:
             found = ops.matmul_whole(bits, mine)
         total = found if total is None else ops.add(total, found)
     return total
-
-
-def join_rows(walker: Walker, names: Sequence[str], gives: str) -> None:
-    """Put what was found for blocks one below the other, under one name."""
-    uses = {str(at): one for at, one in enumerate(names)}
-    walker.run(_joined_rows, uses=uses, gives=gives)
-    for one in names:
-        walker.drop(one)
-
-
-def _joined_rows(ops: Any, values: Values) -> Values:
-    return {"": ops.concatenate(list(values.values()), dim=0)}

@@ -10,7 +10,7 @@ import numpy as np
 from tacit.learners.arithmetic import fixed, row_weights
 from tacit.learners.blocks import Block
 from tacit.learners.classify import Classifier
-from tacit.learners.growing import Growth, grow
+from tacit.learners.growing import Growth
 from tacit.learners.linear import Regressor
 from tacit.learners.tables import Table
 from tacit.learners.trees import Edges, Trees, read, sum_of, tidy
@@ -98,16 +98,7 @@ class GradientBoosting(Trees):
             uses = {"y": y, "margins": margin}
             public |= {"start": block.start, "rows": block.rows}
             walker.run(_gradients, uses=uses, gives=name, **public)
-        columns = sum(one.columns for one in blocks[0].parts) // self.binning_.width
-        grow(
-            walker,
-            self._growth(),
-            blocks=blocks,
-            sums=sums,
-            name=tree,
-            kept=(),
-            firsts=self.binning_.firsts(columns, self.categorical),
-        )
+        self._grow(walker, blocks, tree, sums)
         for at in range(len(blocks)):
             uses = {"paths": f"{tree}/paths {at}", "leaves": f"{tree}/leaves"}
             walker.run(read, uses=uses, gives=f"{tree}/moves {at}")
@@ -247,6 +238,3 @@ def _class_scores(ops: Any, values: Values) -> Values:
     if len(parts) == 1:
         parts = [ops.scale(parts[0], 0.0), parts[0]]
     return {"": ops.concatenate(parts, dim=1)}
-
-
-__all__ = ["GradientBoosting", "GradientBoostingClassifier", "GradientBoostingRegressor"]

@@ -19,24 +19,12 @@ from tacit.learners.scaling import PCA
 Estimator = Any
 Opened = Mapping[str, Any]
 
-_COUNTERPARTS: Mapping[type[Learner], tuple[Any, tuple[str, ...]]] = {
-    KMeans: (cluster.KMeans, ("n_clusters", "n_init", "random_state")),
-    GaussianNB: (naive_bayes.GaussianNB, ("var_smoothing",)),
-    Ridge: (linear_model.Ridge, ("alpha", "fit_intercept")),
-    LinearRegression: (linear_model.LinearRegression, ("fit_intercept",)),
-    Lasso: (linear_model.Lasso, ("alpha", "fit_intercept")),
-    LogisticRegression: (linear_model.LogisticRegression, ("C",)),
-    LinearSVC: (svm.LinearSVC, ("C",)),
-    PCA: (decomposition.PCA, ("n_components",)),
-    KNeighbors: (neighbors.KNeighborsClassifier, ("n_neighbors",)),
-}
-
 
 def counterpart(model: Learner) -> Estimator | None:
     """Return scikit-learn's learner of the same kind and parameters, not fitted; None if none."""
-    kind, names = _COUNTERPARTS.get(type(model), (None, ()))
-    if kind is None:
+    if type(model) not in _COUNTERPARTS:
         return None
+    kind, names, _ = _COUNTERPARTS[type(model)]
     given = {name: getattr(model, name) for name in names}
     weights = getattr(model, "class_weight", None)
     if weights is not None:
@@ -52,10 +40,10 @@ def to_sklearn(model: Learner) -> Estimator:
 
     Guarantee: none beyond the ledger; opening was the step that told something.
     """
-    put = _PUT.get(type(model))
     made = counterpart(model)
+    _, _, put = _COUNTERPARTS.get(type(model), (None, (), None))
     if put is None or made is None:
-        known = ", ".join(sorted(one.__name__ for one in _PUT))
+        known = ", ".join(sorted(one.__name__ for one, (*_, put) in _COUNTERPARTS.items() if put))
         raise InputError(f"{type(model).__name__} is not exported to scikit-learn; {known} are")
     if not hasattr(model, "data_"):
         raise InputError(f"this {type(model).__name__} is not fitted yet; call fit first")
@@ -95,13 +83,18 @@ def _put_components(made: Estimator, opened: Opened) -> None:
     made.n_components_ = len(made.components_)
 
 
-_PUT: Mapping[type[Learner], Callable[[Estimator, Opened], None]] = {
-    KMeans: _put_kmeans,
-    GaussianNB: _put_bayes,
-    Ridge: _put_linear,
-    LinearRegression: _put_linear,
-    Lasso: _put_linear,
-    LogisticRegression: _put_margins,
-    LinearSVC: _put_margins,
-    PCA: _put_components,
+_LINEAR = ("alpha", "fit_intercept")
+_COUNTERPARTS: Mapping[
+    type[Learner], tuple[Any, tuple[str, ...], Callable[[Estimator, Opened], None] | None]
+] = {
+    KMeans: (cluster.KMeans, ("n_clusters", "n_init", "random_state"), _put_kmeans),
+    GaussianNB: (naive_bayes.GaussianNB, ("var_smoothing",), _put_bayes),
+    Ridge: (linear_model.Ridge, _LINEAR, _put_linear),
+    LinearRegression: (linear_model.LinearRegression, ("fit_intercept",), _put_linear),
+    Lasso: (linear_model.Lasso, _LINEAR, _put_linear),
+    LogisticRegression: (linear_model.LogisticRegression, ("C",), _put_margins),
+    LinearSVC: (svm.LinearSVC, ("C",), _put_margins),
+    PCA: (decomposition.PCA, ("n_components",), _put_components),
+    KNeighbors: (neighbors.KNeighborsClassifier, ("n_neighbors",), None),
 }
+"""What fits in the clear, which parameters both have, and how it is handed what was opened."""

@@ -13,7 +13,6 @@ from tacit.learners.solving import (
     LARGEST_WEIGHT,
     gram,
     invert,
-    ones_like_rows,
     solve,
     unit_diagonal,
 )
@@ -154,10 +153,6 @@ class LinearRegression(Ridge):
     def __init__(self, *, fit_intercept: bool = True) -> None:
         super().__init__(0.0, fit_intercept=fit_intercept)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters."""
-        return {"fit_intercept": self.fit_intercept}
-
 
 class Lasso(Ridge):
     """Least squares with a penalty on the absolute size of weights, by ADMM as in Helen.
@@ -174,10 +169,6 @@ class Lasso(Ridge):
         self, alpha: float = 1.0, *, fit_intercept: bool = True, max_iter: int = 60
     ) -> None:
         super().__init__(alpha, fit_intercept=fit_intercept, solver="admm", max_iter=max_iter)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters."""
-        return {name: getattr(self, name) for name in ("alpha", "fit_intercept", "max_iter")}
 
 
 class ExtremeLearning(Ridge):
@@ -196,10 +187,6 @@ class ExtremeLearning(Ridge):
         super().__init__(alpha)
         self.n_features = n_features
         self.random_state = random_state
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters."""
-        return {name: getattr(self, name) for name in ("n_features", "alpha", "random_state")}
 
     def _check(self, data: Table) -> None:
         super()._check(data)
@@ -291,6 +278,3 @@ def _intercept(ops: Any, values: Values, *, has_intercept: bool) -> Values:
 def _linear(ops: Any, values: Values) -> Values:
     products = fixed(ops, ops.matmul(values["x"], values["coef"]))
     return {"answers": ops.add(products, values["intercept"])}
-
-
-__all__ = ["ExtremeLearning", "Lasso", "LinearRegression", "Regressor", "Ridge", "ones_like_rows"]

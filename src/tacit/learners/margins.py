@@ -12,7 +12,7 @@ from tacit.errors import ConfigError
 from tacit.learners.arithmetic import fixed, row_weights
 from tacit.learners.classify import Classifier
 from tacit.learners.solving import gram, invert, ones_like_rows, unit_diagonal
-from tacit.learners.tables import Table
+from tacit.learners.tables import Table, check_weights
 from tacit.mpc.share import HEADROOM_BITS
 from tacit.mpc.walker import Values, Walker
 
@@ -43,9 +43,7 @@ class LinearClassifier(Classifier):
         super()._check(data)
         if not self.C > 0 or self.max_iter < 1:
             raise ConfigError("C must be above 0, and max_iter 1 at least")
-        given = self.class_weight
-        if given is not None and (len(given) != data.classes or min(given) <= 0):
-            raise ConfigError(f"class_weight wants {data.classes} numbers above 0, got {given}")
+        check_weights(self.class_weight, data)
 
     def _walk(self, walker: Walker, data: Table) -> None:
         name = f"{self._name}/"
@@ -203,6 +201,3 @@ def _margins(ops: Any, values: Values) -> Values:
     if ops.shape(scores)[1] == 1:
         scores = ops.concatenate([ops.scale(scores, 0.0), scores], dim=1)
     return {"scores": scores}
-
-
-__all__ = ["LinearSVC", "LogisticRegression"]

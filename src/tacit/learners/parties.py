@@ -14,7 +14,6 @@ from torch import Tensor
 
 from tacit.data.memory import features_and_labels, names_of
 from tacit.errors import ConfigError, DataError
-from tacit.learners.stacked import stack
 from tacit.learners.tables import (
     Holding,
     Split,
@@ -25,6 +24,7 @@ from tacit.learners.tables import (
     facts_of,
     features_of,
     labels_of,
+    stack,
 )
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.walker import Walker

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.data.memory import check_names, mark_of, numbers_of, to_array
-from tacit.errors import DataError, DisagreementError
+from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.mpc.walker import Values, Walker
 from tacit.nn import quarters_of, size_of
 from tacit.party import Fact, Session
@@ -67,7 +67,8 @@ class Table:
 
     ``values`` and ``labels`` hold what lies in this process: one's own part, or all parts where
     all parties are threads of it. ``is_shared`` marks features that are shares already, so that
-    no owner can make anything else of them; ``has_missing`` that features may be NaN.
+    no owner can make anything else of them; ``has_missing`` that features may be NaN. Where rows
+    and columns are both divided, ``tables`` of columns lie below each other.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Table:
     labels: Mapping[str, Tensor]
     is_shared: bool = False
     has_missing: bool = False
+    tables: tuple["Table", ...] = ()
 
     def taking(self, name: str, places: Mapping[str, Sequence[int]]) -> "Table":
         """Return some rows under another name; see `Parties.part_of`."""
@@ -91,11 +93,14 @@ class Table:
 
     def without_rows(self) -> "Table":
         """Return the public facts alone."""
-        return replace(self, values={}, labels={})
+        tables = tuple(one.without_rows() for one in self.tables)
+        return replace(self, values={}, labels={}, tables=tables)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Return rows and columns of the whole."""
+        if self.tables:
+            return sum(one.shape[0] for one in self.tables), self.tables[0].shape[1]
         if self.split == "rows":
             return sum(one.rows for one in self.holdings), self.holdings[0].columns
         return self.holdings[0].rows, sum(one.columns for one in self.holdings)
@@ -103,12 +108,12 @@ class Table:
     @property
     def pieces(self) -> tuple["Table", ...]:
         """Return tables that are divided by rows or columns alone."""
-        return (self,)
+        return self.tables or (self,)
 
     @property
     def owners(self) -> tuple[str, ...]:
         """Return who has a part of it."""
-        return tuple(one.owner for one in self.holdings)
+        return tuple(dict.fromkeys(one.owner for one in self.holdings))
 
     @property
     def bound(self) -> float:
@@ -153,6 +158,12 @@ class Table:
                 "this learner wants raw features, and these are shares already, e.g. scaled ones; "
                 "fit it on the table that the owners gave (trees need no scaling)"
             )
+        if self.tables:
+            found = [
+                one.load(walker, kind, make, width=width, bound=bound, is_whole=is_whole)
+                for one in self.tables
+            ]
+            return join_rows(walker, found, name)
         parts = tuple((one.owner, one.rows, one.columns * width) for one in self.holdings)
         mine = {}
         if walker.me in self.values:
@@ -192,6 +203,9 @@ class Table:
         name = f"{self.name}/y" if classes == self.classes else f"{self.name}/y of {classes}"
         if name in walker.facts:
             return name
+        if self.tables:
+            found = [one.load_labels(walker, classes) for one in self.tables]
+            return join_rows(walker, found, name)
         if not self.has_labels:
             raise DataError("this learner wants labels, and no owner of the table has any")
         parts = tuple(
@@ -250,6 +264,43 @@ def _enter(
         if columns
     ]
     return {"": shares[0] if len(shares) == 1 else ops.concatenate(shares, dim=dim)}
+
+
+def join_rows(walker: Walker, names: Sequence[str], gives: str) -> str:
+    """Put values one below the other under one name, and return it."""
+    walker.run(_below, uses={str(at): one for at, one in enumerate(names)}, gives=gives)
+    return gives
+
+
+def _below(ops: Any, values: Values) -> Values:
+    return {"": ops.concatenate(list(values.values()), dim=0)}
+
+
+def stack(name: str, tables: Sequence[Table]) -> Table:
+    """Put tables of columns below each other, under a name; refuse those that do not fit."""
+    if len(tables) < 2 or any(one.split != "columns" or one.is_shared for one in tables):
+        raise DataError("wanted two tables at least, made by `columns`, to put below each other")
+    if len({one.shape[1] for one in tables}) > 1:
+        counts = ", ".join(str(one.shape[1]) for one in tables)
+        raise DataError(f"tables below each other must have the same columns, got {counts}")
+    kinds = {frozenset(h.labels for h in one.holdings) - {"none"} for one in tables}
+    if len(kinds) > 1:
+        raise DataError("some tables have classes and some numbers as labels, or none")
+    holdings = alike([holding for one in tables for holding in one.holdings])
+    parts, at = [], 0
+    for place, one in enumerate(tables):
+        own = holdings[at : at + len(one.holdings)]
+        parts.append(replace(one, name=f"{name} part {place}", holdings=own))
+        at += len(own)
+    return Table(
+        name=name,
+        split="both",
+        holdings=holdings,
+        values={},
+        labels={},
+        has_missing=any(one.has_missing for one in tables),
+        tables=tuple(parts),
+    )
 
 
 def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor:
@@ -378,6 +429,13 @@ def alike(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
         )
         for one in holdings
     )
+
+
+def check_weights(given: Sequence[float] | None, data: Table) -> None:
+    """Refuse class weights that are not one number above 0 for every class."""
+    if given is not None and (len(given) != data.classes or min(given) <= 0):
+        wanted = data.classes or "no"
+        raise ConfigError(f"class_weight wants {wanted} numbers above 0, got {given}")
 
 
 def check_alike(known: Table, asked: Table) -> None:

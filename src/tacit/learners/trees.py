@@ -11,10 +11,10 @@ from tacit.errors import ConfigError, DataError
 from tacit.learners.arithmetic import fixed, public_coins, row_weights
 from tacit.learners.base import Learner
 from tacit.learners.bins import Binning, check_categories, cut
-from tacit.learners.blocks import Block, join_rows
+from tacit.learners.blocks import Block
 from tacit.learners.classify import Classifier
 from tacit.learners.growing import Growth, follow, grow
-from tacit.learners.tables import Table
+from tacit.learners.tables import Table, check_weights, join_rows
 from tacit.mpc.walker import Values, Walker
 
 Edges = Sequence[Sequence[float]] | None
@@ -39,11 +39,7 @@ class Trees(Learner):
                 "cost doubles with every level"
             )
         check_categories(data, self.categorical, self.max_bins)
-        given = self.class_weight
-        if given is not None and (len(given) != data.classes or min(given) <= 0):
-            raise ConfigError(
-                f"class_weight wants {data.classes or 'no'} numbers above 0, got {given}"
-            )
+        check_weights(self.class_weight, data)
 
     def _blocks(self, walker: Walker, data: Table) -> tuple[Block, ...]:
         if getattr(self, "_binned", "") != self._name:
@@ -78,6 +74,27 @@ class Trees(Learner):
     def _count(self, classes: int) -> int:
         """Return how many trees there are."""
 
+    def _grow(
+        self,
+        walker: Walker,
+        blocks: Sequence[Block],
+        tree: str,
+        sums: Sequence[str],
+        kept: tuple[int, ...] = (),
+    ) -> None:
+        """Grow a tree for sums of every block, of some candidates or, if none are named, of all."""
+        columns = sum(one.columns for one in blocks[0].parts) // self.binning_.width
+        firsts = self.binning_.firsts(columns, self.categorical)
+        grow(
+            walker,
+            self._growth(),
+            blocks=blocks,
+            sums=sums,
+            name=tree,
+            kept=kept,
+            firsts=firsts,
+        )
+
     def _added(self, walker: Walker, data: Table, name: str, trees: Sequence[int]) -> list[str]:
         """Send rows down some trees; return the names of what their leaves add up to."""
         blocks, found = self._blocks(walker, data), []
@@ -90,8 +107,9 @@ class Trees(Learner):
                 uses = {"paths": f"{part}/paths", "leaves": f"{tree}/leaves"}
                 walker.run(read, uses=uses, gives=part)
                 walker.drop(f"{part}/paths")
-            join_rows(walker, parts, answers)
-            found.append(answers)
+            found.append(join_rows(walker, parts, answers))
+            for part in parts:
+                walker.drop(part)
         return found
 
 
@@ -173,17 +191,7 @@ class DecisionTreeClassifier(Trees, Classifier):
             for block, name in zip(blocks, sums, strict=True):
                 public |= {"start": block.start, "rows": block.rows}
                 walker.run(_weighed, uses={"y": y}, gives=name, **public)
-            kept = self._kept(data, at)
-            firsts = self.binning_.firsts(data.shape[1], self.categorical)
-            grow(
-                walker,
-                self._growth(),
-                blocks=blocks,
-                sums=sums,
-                name=tree,
-                kept=kept,
-                firsts=firsts,
-            )
+            self._grow(walker, blocks, tree, sums, self._kept(data, at))
             tidy(walker, tree)
 
     def _scores(self, walker: Walker, data: Table, name: str) -> None:
@@ -278,6 +286,3 @@ def _weighed(
         parts = ops.weigh(parts, torch.from_numpy(times).reshape(-1, 1))
         parts = ops.restate(fixed(ops, parts), bound=bound)
     return {"": fixed(ops, parts)}
-
-
-__all__ = ["DecisionTreeClassifier", "RandomForestClassifier", "Trees", "read", "sum_of", "tidy"]

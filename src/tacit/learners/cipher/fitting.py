@@ -223,7 +223,7 @@ def regression(spec: FitSpec, rows: int) -> Regression:
         loss="squares" if is_numbers else "taylor",
         cipher=spec.protocol.cipher,
         max_iter=given.get("max_iter", 30),
-        learning_rate=0.1 if is_numbers else 0.5,
+        rate=0.1 if is_numbers else 0.5,
         penalty=penalty,
         seed=abs(spec.data.seed),
     )

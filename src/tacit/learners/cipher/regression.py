@@ -70,7 +70,7 @@ class Regression:
         loss: ``taylor`` for two classes, ``squares`` for numbers.
         cipher: with a coordinator Paillier alone, which multiplies row by row.
         max_iter: passes over the rows.
-        learning_rate: of a step.
+        rate: of a step.
         penalty: times the weights, added to the gradient; the constant has none.
         batch: rows of a step; 0 takes all.
         seed: of the public coins that order rows.
@@ -82,7 +82,7 @@ class Regression:
     loss: Literal["taylor", "squares"] = "taylor"
     cipher: Scheme = "bfv"
     max_iter: int = 30
-    learning_rate: float = 0.5
+    rate: float = 0.5
     penalty: float = 0.01
     batch: int = 0
     seed: int = 0
@@ -93,7 +93,7 @@ class Regression:
             raise ConfigError(f"parties must be different, got {', '.join(names)}")
         if self.coordinator is not None and self.cipher != "paillier":
             raise ConfigError("with a coordinator the cipher must be paillier: bfv has no scale")
-        if self.max_iter < 1 or self.batch < 0 or self.learning_rate <= 0 or self.penalty < 0:
+        if self.max_iter < 1 or self.batch < 0 or self.rate <= 0 or self.penalty < 0:
             raise ConfigError("wanted one iteration at least and no negative numbers")
 
     def batches(self, rows: int) -> Iterator[Numbers]:
@@ -170,7 +170,7 @@ def regress(
             gradient = found[:, 0] / 2.0 ** (FEATURE_BITS + RESIDUAL_BITS)
             gradient = (gradient + x[rows].T @ part) / len(rows)
             lean = weights if y is None else np.append(weights[:-1], 0.0)  # not the constant
-            weights = weights - task.learning_rate * (gradient + task.penalty * lean)
+            weights = weights - task.rate * (gradient + task.penalty * lean)
             session.ledger.record(shown(session.me, OWN_GRADIENT, weights.size))
             if kept is not None:
                 kept.save(step + 1, {"weights": weights})
@@ -268,7 +268,7 @@ def coordinate(
             lean = weights[owner].copy()
             if owner == task.labelled:
                 lean[-1] = 0.0  # the constant
-            weights[owner] -= task.learning_rate * (found + task.penalty * lean)
+            weights[owner] -= task.rate * (found + task.penalty * lean)
             given = np.rint(weights[owner] * 2.0**WEIGHT_BITS).astype(np.int64)
             session.send(owner, "weights", torch.from_numpy(given))
             session.ledger.record(shown(session.me, STEPS_OF.format(owner), 2 * len(lean)))
@@ -394,16 +394,6 @@ def _declare_step(
     for one, size in sizes.items():
         yield messages(one, task.coordinator, released[one])
         yield (Message(task.coordinator, one, 8 * size),)
-
-
-def minimise_taylor(x: Floats, y: Floats, task: Regression) -> Floats:
-    """Descend the same loss in the clear, over all columns and a constant: what equality means."""
-    wide, weights = np.hstack([x, np.ones((len(x), 1))]), np.zeros(x.shape[1] + 1)
-    for rows in task.batches(len(x)):
-        part = task.residual(wide[rows] @ weights, y[rows])
-        lean = np.append(weights[:-1], 0.0)
-        weights -= task.learning_rate * (wide[rows].T @ part / len(rows) + task.penalty * lean)
-    return weights
 
 
 def _taken_up(kept: StepStore | None, columns: int) -> tuple[int, Floats]:

@@ -7,7 +7,6 @@ Taylor polynomial of second order, −½ y z + ⅛ z², plus γ |u_source − u_
 linear in what the other owner has: a cipher that adds is enough. Each owner has a key of its own.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +52,7 @@ class Transfer:
         target: who has other columns of the common rows.
         width: of the common space.
         steps: of gradient descent.
-        learning_rate: of a step.
+        rate: of a step.
         alignment: γ, how much common rows are drawn together.
         penalty: times the maps, added to their gradients.
         cipher: how what is exchanged is encrypted.
@@ -64,7 +63,7 @@ class Transfer:
     target: str
     width: int = 8
     steps: int = 30
-    learning_rate: float = 0.5
+    rate: float = 0.5
     alignment: float = 0.1
     penalty: float = 0.01
     cipher: Scheme = "bfv"
@@ -73,7 +72,7 @@ class Transfer:
     def __post_init__(self) -> None:
         if self.source == self.target:
             raise ConfigError("source and target must be different parties")
-        if not (1 <= self.width <= 32 and self.steps >= 1 and self.learning_rate > 0):
+        if not (1 <= self.width <= 32 and self.steps >= 1 and self.rate > 0):
             raise ConfigError("wanted a width of 1 to 32, a step at least and a positive rate")
 
     def start(self, columns: int, who: str) -> Floats:
@@ -139,7 +138,7 @@ def carry_over(
             serve_opening(session, peer, key, result.layout)
             found = take_opening(session, peer, theirs, asking)
             gradient = known + found / 2.0 ** (VALUE_BITS + WEIGHT_BITS)
-            weights = weights - task.learning_rate * (gradient + task.penalty * weights)
+            weights = weights - task.rate * (gradient + task.penalty * weights)
             session.ledger.record(shown(session.me, OWN_GRADIENT, weights.size))
             advance(step + 1)
     if signs is None:
@@ -171,26 +170,6 @@ def scores_of_target(session: Session, task: Transfer, x: Floats, learned: Float
     leak = Leak(to=session.me, what=SCORES, why="the result", kind="output", elements=len(found))
     session.ledger.record(leak)
     return found[:, 0] / 2.0 ** (VALUE_BITS + WEIGHT_BITS)
-
-
-def transfer_in_the_clear(
-    task: Transfer, parts: Mapping[str, Floats], common: Mapping[str, Numbers], y: Floats
-) -> dict[str, Floats]:
-    """Descend the same loss with both owners' rows at hand: what equality means."""
-    signs = 2 * y - 1
-    maps = {name: task.start(x.shape[1], name) for name, x in parts.items()}
-    for _ in range(task.steps):
-        spaces = {name: parts[name] @ maps[name] for name in parts}
-        moved = {}
-        for name, other in ((task.source, task.target), (task.target, task.source)):
-            mine = signs if name == task.source else None
-            given = _parts(task, spaces[other], common[other], None if mine is not None else signs)
-            left, known = _equations(task, parts[name], maps[name], common[name], mine)
-            gradient = known + sum(left[tag] @ given[tag] for tag in left)
-            moved[name] = maps[name] - task.learning_rate * (gradient + task.penalty * maps[name])
-        maps = moved
-    carrier = _carrier(parts[task.source] @ maps[task.source], signs)
-    return {**maps, task.source: np.vstack([maps[task.source], carrier])}
 
 
 def _carrier(space: Floats, signs: Floats) -> Floats:

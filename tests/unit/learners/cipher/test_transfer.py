@@ -12,7 +12,6 @@ from tacit.learners.cipher.transfer import (
     Transfer,
     carry_over,
     scores_of_target,
-    transfer_in_the_clear,
 )
 from tacit.party import Meeting, run_threads
 
@@ -24,6 +23,26 @@ X, Y = np.clip((X - X.mean(0)) / X.std(0), -8, 8), Y.astype(float)
 # The source has rows 0 to 300, the target rows 200 to 569 in other columns: 100 are common.
 PARTS = {"bank": X[:300, :8], "shop": X[200:, 8:16]}
 COMMON = {"bank": np.arange(200, 300), "shop": np.arange(100)}
+
+
+def transfer_in_the_clear(task, parts, common, y):
+    """Descend the same loss with both owners' rows at hand."""
+    signs = 2 * y - 1
+    maps = {name: task.start(x.shape[1], name) for name, x in parts.items()}
+    for _ in range(task.steps):
+        spaces = {name: parts[name] @ maps[name] for name in parts}
+        moved = {}
+        for name, other in ((task.source, task.target), (task.target, task.source)):
+            mine = signs if name == task.source else None
+            given = transfer._parts(
+                task, spaces[other], common[other], None if mine is not None else signs
+            )
+            left, known = transfer._equations(task, parts[name], maps[name], common[name], mine)
+            gradient = known + sum(left[tag] @ given[tag] for tag in left)
+            moved[name] = maps[name] - task.rate * (gradient + task.penalty * maps[name])
+        maps = moved
+    carrier = transfer._carrier(parts[task.source] @ maps[task.source], signs)
+    return {**maps, task.source: np.vstack([maps[task.source], carrier])}
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +103,7 @@ def test_a_step_follows_the_gradient_of_the_stated_loss():
 
     moved = transfer_in_the_clear(task, PARTS, COMMON, Y[:300])
     for name, rows in (("bank", 8), ("shop", 8)):
-        taken = (start[name] - moved[name][:rows]) / task.learning_rate
+        taken = (start[name] - moved[name][:rows]) / task.rate
         for at in ((0, 0), (3, 1), (7, 0)):
             ends = []
             for sign in (1, -1):
