@@ -1,7 +1,7 @@
 """Checkpoints of a fit: computing parties keep shares, and a fit that was stopped goes on."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,115 +49,31 @@ class FitKeeper:
 
     def steps(self, mine: Rows | None) -> "CipherState":
         """Return where a party keeps what it knows after every step by a cipher."""
-        return CipherState(self, mine)
+        return CipherState(self, mine, self.spec.owners)
 
-    def matches(self, mine: Rows | None) -> "HiddenState":
-        """Return the same where matches are hidden."""
-        return HiddenState(self, mine)
+    def matches(self, mine: Rows | None) -> "CipherState":
+        """Return the same where matches are hidden: the helper keeps something as well."""
+        return CipherState(self, mine, self.spec.members)
 
+    def begin(self, work: Iterable[bytes], keepers: Sequence[str]) -> tuple[int, bool]:
+        """Agree with all parties on where to go on.
 
-class CipherState:
-    """One owner's checkpoints of a fit by a cipher: what it knows itself, after every step.
+        Args:
+            work: what tells this very fit from others in the same folder.
+            keepers: who keeps checkpoints.
 
-    Guarantee: no key is kept, and no ciphertext: a fit that goes on makes new ones. The owner of
-    the labels keeps margins and trees, an owner of a regression its own weights; nobody else's.
-    """
-
-    def __init__(self, keeper: FitKeeper, mine: Rows | None) -> None:
-        self._session, self._is_fresh = keeper.session, keeper.is_fresh
-        self._keepers = keeper.spec.owners
-        self.folder = keeper.folder
-        work = hashlib.sha256(f"tacit fit by cipher {__version__}\n".encode())
-        work.update(b"" if mine is None else mine.digest())
-        self._work = work.hexdigest()
-        self._attempt = 0
-        self.has_begun = False
-        """Whether this very job was begun here before."""
-        self.start = 0
-        """The step after which this start goes on."""
-
-    def begin(self) -> int:
-        """Agree with all parties on the step after which it goes on, and return it."""
-        folder = self.folder
-        has_begun = not self._is_fresh and folder.is_begun(self._work)
-        attempts = folder.attempts() if has_begun else {}
-        start = agree_on_start(self._session, self._keepers, attempts, has_begun=has_begun)
-        self.has_begun = has_begun
-        if self._is_fresh:
-            folder.remove()
-        folder.begin(self._work, bound=0.0)
-        first = self._keepers[0]
-        if self._session.me == first:
-            drawn = int(Prg.from_os().words((1,))) & _LARGEST_ATTEMPT
-            self._session.publish(_ATTEMPT, (drawn,))
-            self._attempt = drawn
-        else:
-            (self._attempt,) = self._session.learn(first, _ATTEMPT)
-        if start:
-            self._session.progress.tell(f"resumed after step {start}", start, start)
-        self.start = start
-        return start
-
-    def load(self, step: int) -> dict[str, Array]:
-        """Return what I kept after a step."""
-        return {name: one.numpy() for name, one in self.folder.load(step).shares.items()}
-
-    def save(self, step: int, kept: Mapping[str, Array]) -> None:
-        """Keep what I know after a step."""
-        shares = {name: torch.from_numpy(one) for name, one in kept.items()}
-        self.folder.save(ShareCheckpoint(step=step, attempt=self._attempt, shares=shares, shown=()))
-
-
-class HiddenState(CipherState):
-    """Checkpoints where matches are hidden: the matching is the first of the steps that are kept.
-
-    A second matching would fill up with other rows: an owner would see which of its rows are there
-    both times. So rows are matched once; a start that cannot take that up is refused.
-    Guarantee: as `CipherState`; the helper keeps which rows match and both owners' weights, which
-    it knows, an owner which of its rows were chosen.
-    """
-
-    def __init__(self, keeper: FitKeeper, mine: Rows | None) -> None:
-        super().__init__(keeper, mine)
-        self._keepers = keeper.spec.members
-        self.places: Numbers | None = None
-        """The rows as they were matched when the job began; for the helper which of them match."""
-
-    def agree(self) -> None:
-        """Agree with all parties on where to go on, and take up the matching.
-
-        Raises:
-            InputError: a matching was begun here, and not everyone has its outcome.
+        Returns:
+            The step of the last checkpoint that belongs to those of others, and whether this very
+            fit was begun here before.
         """
-        if super().begin():
-            if self._session.me in self._keepers:
-                self.places = super().load(self.start)["matched rows"].astype(np.int64)
-            self.start -= 1
-        elif self.has_begun:
-            raise InputError(
-                "hidden matches of this job were begun before, and not every party has kept their "
-                "outcome: to match again would fill up with other rows, and rows that are there "
-                "both times are likely to match; start all parties with --fresh if owners may "
-                "learn that"
-            )
-
-    def keep_places(self, places: Numbers) -> None:
-        """Keep what came of the matching, before anything is learned."""
-        self.places = places
-        self.save(0, {})
-
-    def begin(self) -> int:
-        """Return the step of the regression after which it goes on; everyone has agreed on it."""
-        return self.start
-
-    def load(self, step: int) -> dict[str, Array]:
-        """Return what I kept after a step of the regression."""
-        return super().load(step + 1)
-
-    def save(self, step: int, kept: Mapping[str, Array]) -> None:
-        """Keep what I know after a step of the regression."""
-        assert self.places is not None  # noqa: S101 - rows are matched before the first step
-        super().save(step + 1, {**kept, "matched rows": self.places})
+        found, folder = hashlib.sha256(b"".join(work)).hexdigest(), self.folder
+        has_begun = not self.is_fresh and folder.is_begun(found)
+        attempts = folder.attempts() if has_begun else {}
+        start = agree_on_start(self.session, keepers, attempts, has_begun=has_begun)
+        if self.is_fresh:
+            folder.remove()
+        folder.begin(found, bound=0.0)
+        return start, has_begun
 
 
 def folder_of(session: Session, job: Job, place: Place) -> StateFolder:
@@ -166,6 +82,86 @@ def folder_of(session: Session, job: Job, place: Place) -> StateFolder:
     binding = hashlib.sha256(job_digest(replace(job, parties=nowhere)))
     binding.update(session.me.encode())
     return StateFolder(state_of(place.out, session.me), binding.hexdigest())
+
+
+class CipherState:
+    """One party's checkpoints of a fit by a cipher: what it knows itself, after every step.
+
+    Guarantee: no key is kept, and no ciphertext: a fit that goes on makes new ones. The owner of
+    the labels keeps margins and trees, an owner of a regression its own weights; nobody else's.
+    Where matches are hidden, the helper keeps which rows match and both owners' weights, which it
+    knows, an owner which of its rows were chosen.
+
+    There the matching is the first of the steps that are kept. A second matching would fill up
+    with other rows: an owner would see which of its rows are there both times. So rows are matched
+    once; a start that cannot take that up is refused.
+    """
+
+    def __init__(self, keeper: FitKeeper, mine: Rows | None, keepers: Sequence[str]) -> None:
+        self._keeper, self._keepers = keeper, keepers
+        self._rows = b"" if mine is None else mine.digest()
+        self._attempt = 0
+        self._matching = 0
+        """How many of the steps that are kept are a matching."""
+        self.has_begun = False
+        self.places: Numbers | None = None
+        self.start = 0
+
+    def begin(self) -> int:
+        """Agree with all parties on the step after which it goes on, and return it."""
+        if self._matching:  # everyone has agreed on it before matching
+            return self.start
+        session = self._keeper.session
+        head = f"tacit fit by cipher {__version__}\n".encode()
+        self.start, self.has_begun = self._keeper.begin((head, self._rows), self._keepers)
+        first = self._keepers[0]
+        if session.me == first:
+            self._attempt = int(Prg.from_os().words((1,))) & _LARGEST_ATTEMPT
+            session.publish(_ATTEMPT, (self._attempt,))
+        else:
+            (self._attempt,) = session.learn(first, _ATTEMPT)
+        if self.start:
+            session.progress.tell(f"resumed after step {self.start}", self.start, self.start)
+        return self.start
+
+    def agree(self) -> None:
+        """Agree with all parties on where to go on, and take up the matching.
+
+        Raises:
+            InputError: a matching was begun here, and not everyone has its outcome.
+        """
+        if self.begin():
+            if self._keeper.session.me in self._keepers:
+                self.places = self.load(self.start)["matched rows"].astype(np.int64)
+            self.start -= 1
+        elif self.has_begun:
+            raise InputError(
+                "hidden matches of this job were begun before, and not every party has kept their "
+                "outcome: to match again would fill up with other rows, and rows that are there "
+                "both times are likely to match; start all parties with --fresh if owners may "
+                "learn that"
+            )
+        self._matching = 1
+
+    def keep_places(self, places: Numbers) -> None:
+        """Keep what came of the matching, before anything is learned."""
+        self.places = places
+        self.save(0, {})
+
+    def load(self, step: int) -> dict[str, Array]:
+        """Return what I kept after a step."""
+        kept = self._keeper.folder.load(step + self._matching).shares
+        return {name: one.numpy() for name, one in kept.items()}
+
+    def save(self, step: int, kept: Mapping[str, Array]) -> None:
+        """Keep what I know after a step."""
+        if self.places is not None:
+            kept = {**kept, "matched rows": self.places}
+        shares = {name: torch.from_numpy(one) for name, one in kept.items()}
+        at = step + self._matching
+        self._keeper.folder.save(
+            ShareCheckpoint(step=at, attempt=self._attempt, shares=shares, shown=())
+        )
 
 
 class FitState:
@@ -177,28 +173,20 @@ class FitState:
     """
 
     def __init__(self, keeper: FitKeeper, mine: Rows | None, planned: Walker) -> None:
-        work = hashlib.sha256(f"tacit fit {__version__}\n".encode())
-        work.update(b"" if mine is None else mine.digest())
-        for digest in {id(plan): plan.digest() for plan, _ in planned.runs}.values():
-            work.update(digest)
-        self.folder = keeper.folder
-        self._work, self._is_fresh = work.hexdigest(), keeper.is_fresh
-        self._session, self._computing = keeper.session, keeper.spec.roles.computing
+        plans = {id(plan): plan.digest() for plan, _ in planned.runs}
+        rows = b"" if mine is None else mine.digest()
+        self._work = f"tacit fit {__version__}\n".encode(), rows, *plans.values()
+        self._keeper, self._session = keeper, keeper.session
+        self._computing = keeper.spec.roles.computing
         self._sent = dict.fromkeys(self._computing, 0)
         self._attempt = 0
 
     def begin(self, walker: Walker) -> int:
         """Agree on where to go on, hand the walker what was kept, and return how far that is."""
-        folder = self.folder
-        has_begun = not self._is_fresh and folder.is_begun(self._work)
-        attempts = folder.attempts() if has_begun else {}
-        start = agree_on_start(self._session, self._computing, attempts, has_begun=has_begun)
-        if self._is_fresh:
-            folder.remove()
-        folder.begin(self._work, bound=0.0)
+        start, _ = self._keeper.begin(self._work, self._computing)
         shares: Mapping[str, Tensor] = {}
         if self._session.me in self._computing:
-            shares = folder.load(start).shares if start else {}
+            shares = self._keeper.folder.load(start).shares if start else {}
             shares = self._masked(shares)
         walker.go_on(start, shares)
         return start
@@ -216,7 +204,7 @@ class FitState:
         if min(self._sent.values()) < max(1, LEAST_BYTES, LEAST_RATIO * held):
             return
         self._sent = dict.fromkeys(self._computing, 0)
-        self.folder.save(
+        self._keeper.folder.save(
             ShareCheckpoint(step=passed, attempt=self._attempt, shares=shares, shown=())
         )
 
