@@ -24,8 +24,7 @@ from bench import Case, NotMeasured, describe_machine
 from mpc._parties import Parties
 from mpc._rows import Row
 
-from tacit.report.layout import lay_legend
-from tacit.report.markup import Markup, tag
+from tacit.report.markup import Markup, lay_legend, tag
 from tacit.report.plots import draw_lines, name_colour
 from tacit.result import Curve
 

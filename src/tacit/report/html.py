@@ -18,11 +18,11 @@ from tacit.report.measures import (
     lay_networks,
     lay_parties,
     lay_rates,
+    lay_timeline,
     lay_traffic,
 )
 from tacit.report.overview import lay_footer, lay_headline, lay_tiles
 from tacit.report.tally import is_alone
-from tacit.report.timeline import lay_timeline
 from tacit.report.utility import lay_utility
 from tacit.result import Result, Sheet
 

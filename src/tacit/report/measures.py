@@ -1,4 +1,4 @@
-"""The HTML report's measurements: traffic, cost, networks, curves."""
+"""The HTML report's measurements: traffic, cost, networks, curves, and where the time went."""
 
 from tacit.report.format import (
     NOT_MEASURED,
@@ -6,29 +6,35 @@ from tacit.report.format import (
     show_count,
     show_exact_bytes,
     show_interval,
-    show_number,
     show_quantity,
     show_seconds,
 )
-from tacit.report.layout import lay_bar, lay_legend, lay_table
-from tacit.report.markup import Markup, concat, tag
+from tacit.report.markup import Markup, concat, lay_bar, lay_legend, lay_table, tag
 from tacit.report.network import draw_network
-from tacit.report.plots import draw_bar, draw_lines, name_colour
+from tacit.report.plots import (
+    Scale,
+    draw_axis,
+    draw_bar,
+    draw_lines,
+    draw_span,
+    list_ticks,
+    name_colour,
+)
 from tacit.report.tally import (
+    SETUP_STAGES,
     CostRow,
     Link,
     compare_costs,
     compare_links,
     group_curves,
-    sum_received,
-    sum_sent,
     time_at_work,
 )
-from tacit.report.words import state_computing
-from tacit.result import Curve, Result, Timing
+from tacit.report.words import cost_figures, party_figures, state_computing, timing_figures
+from tacit.result import Curve, PartyReport, Result, Span, Timing
 
 _AT = ": TPR at "
 """How an audit names a true-positive rate, between the attack and the false-positive rate."""
+_MOST_SPANS = 16  # per party; the shortest go first
 
 
 def lay_traffic(result: Result) -> Markup:
@@ -123,14 +129,8 @@ def _link_cells(link: Link) -> tuple[str, ...]:
 
 
 def _cost_cells(row: CostRow) -> tuple[str, ...]:
-    show = show_exact_bytes if row.quantity == "payload" else show_count
-    return (
-        tag("span", row.phase, class_=f"phase {row.phase}"),
-        row.quantity,
-        "not forecast" if row.forecast is None else show(row.forecast),
-        show(row.metered),
-        _mark(row.agrees),
-    )
+    phase = tag("span", row.phase, class_=f"phase {row.phase}")
+    return (phase, row.quantity, *cost_figures(row), _mark(row.agrees))
 
 
 def _lay_pair(row: CostRow, most: int) -> Markup:
@@ -149,28 +149,11 @@ def lay_parties(result: Result) -> Markup:
         return tag("p", "No party reported its time and memory.")
     return lay_table(
         (
-            "Party",
-            "Host",
-            "Device",
-            "#At work",
-            "#Wall time",
-            "#CPU time",
-            "#Memory",
-            "#Sent",
-            "#Received",
+            *("Party", "Host", "Device", "#At work", "#Wall time", "#CPU time", "#Memory"),
+            *("#Sent", "#Received"),
         ),
         [
-            (
-                party.name,
-                party.host,
-                party.device,
-                "–" if (at_work := time_at_work(party)) is None else show_seconds(at_work),
-                show_seconds(party.seconds),
-                show_seconds(party.cpu_seconds),
-                show_bytes(party.peak_memory_bytes),
-                show_bytes(sum_sent(result, party.name)),
-                show_bytes(sum_received(result, party.name)),
-            )
+            (party.name, party.host, party.device, *party_figures(result, party))
             for party in result.parties
         ],
         caption="What each party spent. At work is without connecting, loading, planning, "
@@ -182,13 +165,7 @@ def _timing_cells(timing: Timing, longest: float) -> tuple[str, ...]:
     offline, online = timing.offline_seconds, timing.online_seconds
     parts = [(offline / longest, "offline"), (online / longest, "online")] if longest > 0 else []
     label = f"offline {show_seconds(offline)}, online {show_seconds(online)}"
-    return (
-        f"{show_number(timing.rtt_ms)} ms",
-        f"{show_number(timing.mbit_per_s)} Mbit/s",
-        show_seconds(offline),
-        show_seconds(online),
-        draw_bar(parts, label=label),
-    )
+    return *timing_figures(timing), draw_bar(parts, label=label)
 
 
 def _lay_chart(curves: tuple[Curve, ...]) -> Markup:
@@ -205,3 +182,51 @@ def _lay_chart(curves: tuple[Curve, ...]) -> Markup:
         tag("figcaption", lay_legend(keys)),
         class_="chart",
     )
+
+
+def lay_timeline(result: Result) -> Markup:
+    """Lay out the spans of every party as a Gantt chart, each on that party's own clock."""
+    spans = [span for party in result.parties for span in party.spans]
+    if not spans:
+        return tag("p", "No stage was timed.")
+    scale = Scale(0.0, max(max(span.end_s, span.start_s) for span in spans) or 1.0)
+    names = dict.fromkeys(s.name for s in spans if s.name not in SETUP_STAGES)
+    colours = {name: name_colour(index) for index, name in enumerate(names)}
+    ticks = [(tick, show_seconds(tick)) for tick in list_ticks(scale, 4)]
+    axis = tag("div", tag("span"), draw_axis(scale, ticks), tag("span"), class_="bar-row axis-row")
+    groups = [_lay_party(party, scale, colours) for party in result.parties]
+    clocks = tag("p", "Each party is on its own clock, from its own start.", class_="why")
+    grey = lay_legend((("setup", "set-up: not the job's own time"),))
+    legend = grey if any(span.name in SETUP_STAGES for span in spans) else ""
+    return tag("div", *groups, axis, legend, clocks, class_="gantt")
+
+
+def _lay_party(party: PartyReport, scale: Scale, colours: dict[str, str]) -> Markup:
+    kept = sorted(party.spans, key=lambda span: span.start_s - span.end_s)[:_MOST_SPANS]
+    rows = [
+        _lay_span(span, scale, colours.get(span.name, "setup"))
+        for span in sorted(kept, key=lambda span: (span.start_s, span.end_s))
+    ]
+    hidden = len(party.spans) - len(kept)
+    note = f"{show_count(hidden)} more, none of them longer, are not drawn." if hidden else ""
+    if not party.spans:
+        note = "No stage was timed."
+    return tag(
+        "div",
+        tag("h3", party.name, tag("span", _state_time(party), class_="role")),
+        *rows,
+        tag("p", note, class_="why") if note else "",
+        class_="party",
+    )
+
+
+def _state_time(party: PartyReport) -> str:
+    at_work, whole = time_at_work(party), show_seconds(party.seconds)
+    return f" {whole}" if at_work is None else f" {show_seconds(at_work)} at work, {whole} in all"
+
+
+def _lay_span(span: Span, scale: Scale, css: str) -> Markup:
+    took = show_seconds(span.end_s - span.start_s)
+    label = f"{span.name}: {show_seconds(span.start_s)} to {show_seconds(span.end_s)}"
+    bar = draw_span(scale.place(span.start_s), scale.place(span.end_s), css=css, label=label)
+    return lay_bar(span.name, bar, took)

@@ -21,12 +21,11 @@ from tacit.report.headline import (
 )
 from tacit.report.markup import Markup, concat, tag
 from tacit.report.tally import compare_costs, find_slowest, is_alone, time_at_work
-from tacit.report.words import Check, list_checks, state_coverage, state_guarantee, state_run
+from tacit.report.words import MARKS, Check, list_checks, state_coverage, state_guarantee, state_run
 from tacit.result import Claim, Metric, Phase, Result
 
 _MOST_TILES = 4
 _MOST_CLAIMS = 2
-_MARKS = {"good": "✓", "warn": "!", "bad": "✗", "quiet": "–"}
 
 
 def lay_headline(result: Result) -> Markup:
@@ -82,7 +81,7 @@ def _lay_guarantee(result: Result) -> Markup:
 def _lay_check(check: Check) -> Markup:
     return tag(
         "li",
-        tag("span", _MARKS[check.mood], class_="mark", aria_hidden="true"),
+        tag("span", MARKS[check.mood], class_="mark", aria_hidden="true"),
         tag("span", tag("strong", check.title), tag("br"), check.text),
         class_=f"check {check.mood}",
     )

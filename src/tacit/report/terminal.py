@@ -11,14 +11,10 @@ from rich.text import Text
 
 from tacit.report.format import (
     clean,
-    show_bytes,
     show_count,
-    show_difference,
     show_exact_bytes,
     show_interval,
-    show_number,
     show_quantity,
-    show_seconds,
 )
 from tacit.report.headline import state_headline
 from tacit.report.tally import (
@@ -26,24 +22,25 @@ from tacit.report.tally import (
     compare_costs,
     group_leaks,
     is_alone,
-    sum_received,
-    sum_sent,
-    time_at_work,
 )
 from tacit.report.words import (
+    MARKS,
     Mood,
+    compare_figures,
+    cost_figures,
     list_checks,
     mood_of,
     name_sides,
+    party_figures,
     state_computing,
     state_coverage,
     state_learned,
     state_privacy,
+    timing_figures,
 )
 from tacit.result import Claim, Forecast, Leak, Result, Sheet
 
 _STYLES: dict[Mood, str] = {"good": "green", "warn": "yellow", "bad": "bold red", "quiet": "dim"}
-_MARKS: dict[Mood, str] = {"good": "✓", "warn": "!", "bad": "✗", "quiet": "–"}
 _KINDS = {
     "output": ("result", "green"),
     "protocol": ("on the way", "bold yellow"),
@@ -55,19 +52,19 @@ def summarise(result: Result) -> RenderableType:
     """Lay out a result for a console of any width: verdict, utility, cost, parties, ledgers."""
     return Group(
         *_head(result),
-        *_part("Utility", _utility(result)),
-        *_part("Cost", None if is_alone(result) else _cost(result)),
-        *_part("Parties", _parties(result)),
-        *_part("What each party learned", _leaks(result)),
-        *_part("What was promised", _claims(result)),
-        *(line for sheet in result.sheets for line in _part(clean(sheet.title), _sheet(sheet))),
-        *_part("Notes", _list(result.notes) if result.notes else None),
+        *part("Utility", _utility(result)),
+        *part("Cost", None if is_alone(result) else _cost(result)),
+        *part("Parties", _parties(result)),
+        *part("What each party learned", _leaks(result)),
+        *part("What was promised", lay_claims(result.claims)),
+        *(line for sheet in result.sheets for line in part(clean(sheet.title), _sheet(sheet))),
+        *part("Notes", _list(result.notes) if result.notes else None),
     )
 
 
 def preview(forecast: Forecast) -> RenderableType:
     """Lay out a forecast before anything is sent: traffic per phase, rounds, seconds."""
-    table = _table("phase", "#payload", "#messages", "#rounds")
+    table = make_table("phase", "#payload", "#messages", "#rounds")
     rounds = {"offline": forecast.cost.offline_rounds, "online": forecast.cost.online_rounds}
     for phase in ORDER:
         here = [traffic for traffic in forecast.cost.traffic if traffic.phase == phase]
@@ -78,8 +75,8 @@ def preview(forecast: Forecast) -> RenderableType:
         chain = show_count(rounds[phase]) if phase in rounds else ""
         _add(table, phase, show_exact_bytes(payload), show_count(messages), chain)
     return Group(
-        *_part("Forecast", table),
-        *_part("Seconds by network", _timings(forecast) if forecast.timings else None),
+        *part("Forecast", table),
+        *part("Seconds by network", _timings(forecast) if forecast.timings else None),
         *([Text(state_computing(forecast))] if forecast.timings else []),
         *(Text(clean(note)) for note in forecast.notes),
         Text(f"Plan {clean(forecast.plan_hash)}", style="dim", overflow="fold"),
@@ -101,15 +98,16 @@ def _head(result: Result) -> list[RenderableType]:
     checks = Table.grid(padding=(0, 2, 0, 0))
     for check in list_checks(result):
         style = _STYLES[check.mood]
-        _add(checks, Text(_MARKS[check.mood], style), check.title, Text(check.text, style))
+        _add(checks, Text(MARKS[check.mood], style), check.title, Text(check.text, style))
     return [*lines, Text(), checks]
 
 
-def _part(title: str, body: RenderableType | None) -> list[RenderableType]:
+def part(title: str, body: RenderableType | None) -> list[RenderableType]:
+    """Put a title above something, and nothing above nothing."""
     return [] if body is None else [Text(), Text(title, style="bold cyan"), body]
 
 
-def _table(*heads: str) -> Table:
+def make_table(*heads: str) -> Table:
     """Make a table; a column whose head starts with # holds numbers."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for head in heads:
@@ -157,7 +155,7 @@ def _add(table: Table, *cells: str | Text, ends_section: bool = False) -> None:
 
 
 def _sheet(sheet: Sheet) -> RenderableType:
-    table = _table(*map(clean, sheet.heads))
+    table = make_table(*map(clean, sheet.heads))
     for row in sheet.rows:
         _add(table, *map(clean, row[: len(sheet.heads)]))
     return _Words(table)
@@ -169,38 +167,24 @@ def _utility(result: Result) -> RenderableType:
     ours, theirs = name_sides(result)
     has_reference = any(metric.reference is not None for metric in result.utility)
     compared = (f"#{theirs}", "#difference") if has_reference else ()
-    table = _table("metric", f"#{ours}", *compared, "#n", "#95 % interval")
+    table = make_table("metric", f"#{ours}", *compared, "#n", "#95 % interval")
     for metric in result.utility:
-        value, reference, unit = metric.value, metric.reference, metric.unit
-        is_known = reference is not None
-        beside = (
-            show_quantity(reference, unit) if is_known else "–",
-            show_difference(value, reference, unit) if is_known else "–",
-        )
         _add(
             table,
             clean(metric.name),
-            Text(show_quantity(value, unit), style="bold"),
-            *(beside if has_reference else ()),
+            Text(show_quantity(metric.value, metric.unit), style="bold"),
+            *(compare_figures(metric) if has_reference else ()),
             "–" if metric.samples is None else show_count(metric.samples),
-            "–" if metric.low is None else show_interval(metric.low, metric.high, unit),
+            "–" if metric.low is None else show_interval(metric.low, metric.high, metric.unit),
         )
     return _Words(table)
 
 
 def _cost(result: Result) -> RenderableType:
-    table = _table("phase", "quantity", "#forecast", "#metered", "")
+    table = make_table("phase", "quantity", "#forecast", "#metered", "")
     for row in compare_costs(result):
-        show = show_exact_bytes if row.quantity == "payload" else show_count
-        _add(
-            table,
-            row.phase,
-            row.quantity,
-            "not forecast" if row.forecast is None else show(row.forecast),
-            show(row.metered),
-            _mark(row.agrees),
-            ends_section=row.quantity == "rounds",
-        )
+        cells = (row.phase, row.quantity, *cost_figures(row), _mark(row.agrees))
+        _add(table, *cells, ends_section=row.quantity == "rounds")
     return table
 
 
@@ -213,19 +197,12 @@ def _mark(agrees: bool | None) -> Text:
 def _parties(result: Result) -> RenderableType:
     if not result.parties:
         return Text("no party reported", style="dim")
-    table = _table("party", "role", "#at work", "#wall", "#cpu", "#memory", "#sent", "#received")
+    table = make_table(
+        "party", "role", "#at work", "#wall", "#cpu", "#memory", "#sent", "#received"
+    )
     for party in result.parties:
-        _add(
-            table,
-            clean(party.name),
-            Text(clean(party.role), style="dim"),
-            "–" if (at_work := time_at_work(party)) is None else show_seconds(at_work),
-            show_seconds(party.seconds),
-            show_seconds(party.cpu_seconds),
-            show_bytes(party.peak_memory_bytes),
-            show_bytes(sum_sent(result, party.name)),
-            show_bytes(sum_received(result, party.name)),
-        )
+        role = Text(clean(party.role), style="dim")
+        _add(table, clean(party.name), role, *party_figures(result, party))
     return table
 
 
@@ -250,10 +227,11 @@ def _leak_grid(leaks: Sequence[Leak]) -> Table:
     return grid
 
 
-def _claims(result: Result) -> RenderableType:
-    if not result.claims:
+def lay_claims(claims: Sequence[Claim]) -> RenderableType:
+    """Lay out what is promised."""
+    if not claims:
         return Text("nothing: no guarantee was stated", style="yellow")
-    return Group(*(block for claim in result.claims for block in _claim(claim)))
+    return Group(*(block for claim in claims for block in _claim(claim)))
 
 
 def _claim(claim: Claim) -> list[RenderableType]:
@@ -275,13 +253,7 @@ def _list(items: Sequence[str], *, style: str = "") -> Table:
 
 
 def _timings(forecast: Forecast) -> Table:
-    table = _table("#round trip", "#bandwidth", "#offline", "#online")
+    table = make_table("#round trip", "#bandwidth", "#offline", "#online")
     for timing in forecast.timings:
-        _add(
-            table,
-            f"{show_number(timing.rtt_ms)} ms",
-            f"{show_number(timing.mbit_per_s)} Mbit/s",
-            show_seconds(timing.offline_seconds),
-            show_seconds(timing.online_seconds),
-        )
+        _add(table, *timing_figures(timing))
     return table

@@ -7,15 +7,13 @@ from tacit.report.format import (
     NOT_MEASURED,
     is_fraction,
     show_count,
-    show_difference,
     show_interval,
     show_quantity,
 )
 from tacit.report.headline import name_reference
-from tacit.report.layout import lay_legend, lay_table
-from tacit.report.markup import Markup, concat, tag
+from tacit.report.markup import Markup, concat, lay_legend, lay_table, tag
 from tacit.report.plots import Scale, draw_axis, draw_interval, list_ticks
-from tacit.report.words import name_sides
+from tacit.report.words import compare_figures, name_sides
 from tacit.result import Metric, Result
 
 _NONE = "–"
@@ -148,15 +146,6 @@ def _lay_all(metrics: Sequence[Metric], ours: str, theirs: str) -> Markup:
             shown = show_interval(one.low, one.high, one.unit)
             cells.append(shown if _has_interval(one) else _NONE)
         if has_reference:
-            cells += _compare(one)
+            cells += compare_figures(one)
         rows.append(cells)
     return lay_table(heads, rows)
-
-
-def _compare(metric: Metric) -> list[str]:
-    if metric.reference is None:
-        return [_NONE, _NONE]
-    return [
-        show_quantity(metric.reference, metric.unit),
-        show_difference(metric.value, metric.reference, metric.unit),
-    ]

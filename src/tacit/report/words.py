@@ -9,7 +9,10 @@ from tacit.report.format import (
     clean,
     enumerate_names,
     show_bound,
+    show_bytes,
     show_count,
+    show_difference,
+    show_exact_bytes,
     show_number,
     show_quantity,
     show_seconds,
@@ -21,8 +24,17 @@ from tacit.report.headline import (
     is_idle,
     pick_headline_metric,
 )
-from tacit.report.tally import is_alone, judge_costs, list_absent, list_parties
-from tacit.result import Claim, Forecast, Leak, LeakKind, Result
+from tacit.report.tally import (
+    CostRow,
+    is_alone,
+    judge_costs,
+    list_absent,
+    list_parties,
+    sum_received,
+    sum_sent,
+    time_at_work,
+)
+from tacit.result import Claim, Forecast, Leak, LeakKind, Metric, PartyReport, Result, Timing
 
 Mood = Literal["good", "warn", "bad", "quiet"]
 
@@ -62,6 +74,8 @@ STAGES = {
 WEAK_EPSILON = 10.0
 """Above this an ε is shown as a warning: e^10 is 22,000, which bounds next to nothing."""
 
+MARKS: dict[Mood, str] = {"good": "✓", "warn": "!", "bad": "✗", "quiet": "–"}
+
 KIND_NAMES: dict[LeakKind, str] = {
     "output": "declared result",
     "protocol": "seen on the way",
@@ -86,6 +100,45 @@ def state_computing(forecast: Forecast) -> str:
         "These seconds are of the network alone; each computing party computes for about "
         f"{show_seconds(forecast.computing_seconds)} besides (estimate from a short calibration "
         "on this machine, of products, words and steps alone: runs took up to six times that)."
+    )
+
+
+def compare_figures(metric: Metric) -> tuple[str, str]:
+    """Write what a metric is compared with, and how far it is from it."""
+    if metric.reference is None:
+        return "–", "–"
+    return (
+        show_quantity(metric.reference, metric.unit),
+        show_difference(metric.value, metric.reference, metric.unit),
+    )
+
+
+def cost_figures(row: CostRow) -> tuple[str, str]:
+    """Write what was forecast and what was metered."""
+    show = show_exact_bytes if row.quantity == "payload" else show_count
+    return "not forecast" if row.forecast is None else show(row.forecast), show(row.metered)
+
+
+def party_figures(result: Result, party: PartyReport) -> tuple[str, ...]:
+    """Write time at work, wall and processor time, memory, and what was sent and received."""
+    at_work = time_at_work(party)
+    return (
+        "–" if at_work is None else show_seconds(at_work),
+        show_seconds(party.seconds),
+        show_seconds(party.cpu_seconds),
+        show_bytes(party.peak_memory_bytes),
+        show_bytes(sum_sent(result, party.name)),
+        show_bytes(sum_received(result, party.name)),
+    )
+
+
+def timing_figures(timing: Timing) -> tuple[str, ...]:
+    """Write round trip and bandwidth of a network, and the seconds that it takes there."""
+    return (
+        f"{show_number(timing.rtt_ms)} ms",
+        f"{show_number(timing.mbit_per_s)} Mbit/s",
+        show_seconds(timing.offline_seconds),
+        show_seconds(timing.online_seconds),
     )
 
 

@@ -8,8 +8,8 @@ import click
 import pytest
 from rich.console import Console
 
+from tacit.cli.commands.examples import first_tables
 from tacit.cli.commands.init import interview
-from tacit.cli.starts import first_tables
 from tacit.errors import InputError
 from tacit.jobs.fields import gather, list_settings, parse_text, show_value, state_table, walk
 from tacit.jobs.kinds import KINDS, load_job, read_job

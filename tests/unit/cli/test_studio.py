@@ -674,7 +674,7 @@ def spoken():
 
 
 def test_everything_is_said_in_chinese_too():
-    from tacit.cli.starts import WANTS
+    from tacit.cli.commands.examples import WANTS
     from tacit.cli.studio.page import PAGES
 
     chinese = words_module._catalogue("zh")

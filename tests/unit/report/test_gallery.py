@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tacit.errors import DataError
+from tacit.report.gallery import to_data_url
 from tacit.report.html import render
 from tacit.report.plots import draw_lines
-from tacit.report.png import to_data_url
 from tacit.report.words import list_checks
 from tacit.result import Curve, Picture, Sheet
 

@@ -19,16 +19,16 @@ _PATH = click.Path(path_type=Path)
 @click.pass_obj
 def runs(edge: "Edge", folder: Path, ledger: bool) -> None:
     """List the results below FOLDER, newest first."""
-    from tacit.cli.commands.runs import find_runs, lay_ledger, lay_runs
+    from tacit.cli.commands.runs import lay_ledger, lay_runs
 
     if ledger:
         edge.out.print(lay_ledger(folder))
         return
-    found = find_runs(folder)
-    if not found:
+    found = lay_runs(folder)
+    if not found.row_count:
         say(edge.out, f"There is no result below {folder}.")
         return
-    edge.out.print(lay_runs(found))
+    edge.out.print(found)
 
 
 @click.command(epilog="\b\nExamples:\n  tacit allow net.py")

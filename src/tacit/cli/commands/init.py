@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from tacit.cli.commands.examples import WANTS, first_tables
 from tacit.cli.screen import say
-from tacit.cli.starts import WANTS, first_tables
 from tacit.errors import InputError
 from tacit.jobs.fields import Setting, gather, list_settings, show_value, table_of
 from tacit.jobs.folder import write_text

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rich import box
@@ -9,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit.cli.outlook import lay_out
 from tacit.cli.screen import printable
 from tacit.errors import ConfigError, InputError
 from tacit.inference import DIRECT
@@ -20,7 +20,8 @@ from tacit.jobs.toml import read_toml
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
 from tacit.mpc.mixing import NO_DEALER
-from tacit.result import Forecast, Phase
+from tacit.report.terminal import lay_claims, make_table, part, preview
+from tacit.result import Forecast, Leak, Phase
 from tacit.spec import ListedError, Problem
 
 _DEALER = "dealer"
@@ -53,12 +54,12 @@ def plan_file(
 
         chat = load_chat(path)
         outlook = forecast_chat(chat, asked, model=model, network=network)
-        return lay_out(chat.name, chat_roles(), outlook, network)
+        return _lay_out(chat.name, chat_roles(), outlook, network)
     if model is not None:
         raise ConfigError("--model belongs to the file of a chat; a job names its own")
     job = load_job(path)
     roles = {name: job.role(name) for name in job.parties}
-    return lay_out(job.job.name, roles, _foreseen(job, path, asked), network)
+    return _lay_out(job.job.name, roles, _foreseen(job, path, asked), network)
 
 
 def _foreseen(job: Job, path: Path, asked: Asked) -> Outlook:
@@ -80,6 +81,45 @@ def _foreseen(job: Job, path: Path, asked: Asked) -> Outlook:
     if wrong:
         raise wrong[0]
     return outlook
+
+
+def _lay_out(
+    name: str, roles: Mapping[str, str], outlook: Outlook, network: Network | None
+) -> RenderableType:
+    """Lay out what will be done; seconds are for one network, or for a few usual ones."""
+    parts: list[RenderableType] = [
+        Text.assemble(
+            ("tacit", "bold cyan"), " plan · ", (name, "bold"), (f" · {outlook.about}", "dim")
+        ),
+        *(Text(f"{party}: {role}") for party, role in roles.items()),
+        *(Text(printable(line)) for line in outlook.lines),
+    ]
+    if outlook.forecast is not None:
+        whole = timed(outlook.forecast, network)
+        parts += [*part("Who sends what to whom", _directions(whole)), preview(whole)]
+    if outlook.leaks:
+        told = dict[Leak, list[str]]()  # what several parties learn alike is said once
+        for leak in outlook.leaks:
+            told.setdefault(replace(leak, to=""), []).append(leak.to)
+        lines = [
+            f"{', '.join(to)}: {leak.what} ({leak.elements:,}) — {leak.why}"
+            for leak, to in told.items()
+        ]
+        parts += part("What will be learned", Group(*(Text(printable(one)) for one in lines)))
+    if outlook.claims:
+        parts += part("What is promised", lay_claims(outlook.claims))
+    return Group(*parts)
+
+
+def _directions(forecast: Forecast) -> Table:
+    table = make_table("phase", "from", "to", "#messages", "#payload")
+    for one in sorted(forecast.cost.traffic, key=lambda one: (one.phase, one.sender, one.receiver)):
+        table.add_row(
+            *(Text(word) for word in (one.phase, one.sender, one.receiver)),
+            f"{one.messages:,}",
+            f"{one.payload_bytes:,} B",
+        )
+    return table
 
 
 def compare_protocols(path: Path, asked: Asked, *, network: Network | None) -> RenderableType:

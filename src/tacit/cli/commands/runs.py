@@ -1,55 +1,38 @@
 """``tacit runs``: the results below a folder, newest first, a line each."""
 
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tacit import report
 from tacit.cli.screen import printable
-from tacit.cli.studio.index import Index
+from tacit.cli.studio.index import Index, find_results, summarise
 from tacit.cli.studio.spent import list_data, spent_on
 from tacit.errors import InputError
-from tacit.jobs.folder import RESULT
-from tacit.report.format import show_bound, show_quantity
-from tacit.report.headline import pick_headline_metric
-from tacit.result import Result
+from tacit.report.format import show_bound
 
 _PATIENCE_S = 3600.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """A folder with a result, or why it cannot be read."""
-
-    folder: Path
-    result: Result | None
-    problem: str = ""
-
-
-def find_runs(top: Path) -> list[Run]:
-    """Find every result below a folder, newest first; those that cannot be read come last.
+def lay_runs(top: Path) -> Table:
+    """Lay out every result below a folder, newest first; those that cannot be read come last.
 
     Raises:
         InputError: there is no such folder.
     """
     _check(top)
-    runs = [_read(folder) for folder in _folders(top)]
-    return sorted(runs, key=lambda run: run.result.created if run.result else "", reverse=True)
-
-
-def lay_runs(runs: list[Run]) -> RenderableType:
-    """Lay out results as a table."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("when", "folder", "kind", "name", "first figure", "ε"):
         table.add_column(head, overflow="fold")
-    for run in runs:
+    runs = [summarise(top / name, name, stamp) for name, stamp in find_results(top)]
+    for one in sorted(runs, key=lambda one: one.when, reverse=True):
+        epsilon = "" if one.epsilon is None else f"{one.epsilon:.3g} (δ {one.delta:.2g})"
+        cells = (one.when, str(top / one.name), one.kind, one.job, one.figure, epsilon)
+        if one.problem:
+            cells = ("cannot be read", str(top / one.name), "", "", one.problem, "")
         # What a result file says is input: no markup, nothing that a terminal would obey.
-        table.add_row(*(Text(printable(cell)) for cell in _cells(run)))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
 
@@ -75,30 +58,3 @@ def lay_ledger(top: Path) -> RenderableType:
 def _check(top: Path) -> None:
     if not top.is_dir():
         raise InputError(f"no such folder: {top}; results lie where a job's `out` says")
-
-
-def _folders(top: Path) -> Iterator[Path]:
-    for folder, below, files in os.walk(top):
-        # Hidden folders are results that are being written, checkpoints and journals.
-        below[:] = sorted(name for name in below if not name.startswith("."))
-        if RESULT in files:
-            yield Path(folder)
-
-
-def _read(folder: Path) -> Run:
-    try:
-        return Run(folder=folder, result=report.load(folder / RESULT))
-    except InputError as error:
-        return Run(folder=folder, result=None, problem=str(error))
-
-
-def _cells(run: Run) -> tuple[str, ...]:
-    result = run.result
-    if result is None:
-        return ("cannot be read", str(run.folder), "", "", run.problem, "")
-    first = pick_headline_metric(result)
-    figure = "" if first is None else f"{first.name} {show_quantity(first.value, first.unit)}"
-    spent = next((one for one in result.claims if one.epsilon is not None), None)
-    epsilon = "" if spent is None else f"{spent.epsilon:.3g} (δ {spent.delta:.2g})"
-    when = result.created.replace("T", " ").removesuffix("+00:00")
-    return (when, str(run.folder), result.kind, result.name, figure, epsilon)

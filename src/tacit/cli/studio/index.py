@@ -81,7 +81,7 @@ class Index:
         """Find results, and read those that are new until a time."""
         found, odd = dict[str, Summary](), dict[str, Summary]()
         left = 0
-        for name, stamp in _find(self._top):
+        for name, stamp in find_results(self._top):
             if not _is_text(name):  # no page could name it
                 shown = os.fsencode(name).decode(errors="backslashreplace")
                 odd[shown] = Summary(shown, stamp, problem=_ODD_NAME)
@@ -114,7 +114,7 @@ class Index:
         Raises:
             InputError: there is no such result, or it cannot be read.
         """
-        if name not in dict(_find(self._top)):  # nothing else is a path of ours
+        if name not in dict(find_results(self._top)):  # nothing else is a path of ours
             raise InputError(f"no such result: {name}")
         return report.load(self._top / name / RESULT)
 
@@ -155,7 +155,7 @@ def sum_traffic(result: Result) -> int:
     return sum(links.values())
 
 
-def _find(top: Path) -> Iterator[tuple[str, str]]:
+def find_results(top: Path) -> Iterator[tuple[str, str]]:
     """Find results, with what changes when the file does."""
     for folder, below, files in os.walk(top):
         below[:] = sorted(name for name in below if not name.startswith("."))

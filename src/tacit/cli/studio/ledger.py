@@ -10,8 +10,7 @@ from tacit.cli.studio.index import Summary
 from tacit.cli.studio.page import View, lay_facts, lay_notice, link, view_of
 from tacit.cli.studio.spent import list_data, spent_on
 from tacit.report.format import show_bound
-from tacit.report.layout import lay_table
-from tacit.report.markup import Markup, concat, tag
+from tacit.report.markup import Markup, concat, lay_table, tag
 from tacit.report.measures import lay_curves
 from tacit.result import Curve
 

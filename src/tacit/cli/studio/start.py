@@ -8,9 +8,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from tacit.cli.commands.examples import summarise_example
+from tacit.cli.commands.examples import WANTS, first_tables, list_starts, summarise_example
 from tacit.cli.environment import data_folders
-from tacit.cli.starts import WANTS, first_tables, list_starts
 from tacit.cli.studio.forecast import lay_forecast
 from tacit.cli.studio.form import Form
 from tacit.cli.studio.page import View, lay_notice, lay_section, link, read_count, view_of

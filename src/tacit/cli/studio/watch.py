@@ -11,8 +11,7 @@ from tacit.cli.studio.start import read_form
 from tacit.cli.studio.started import JOB, LOG, PartyState, RunState, Started
 from tacit.jobs.kinds import KINDS
 from tacit.report.format import show_bound, show_bytes, show_count, show_percent, show_seconds
-from tacit.report.layout import lay_table
-from tacit.report.markup import Markup, concat, keep_lines, tag
+from tacit.report.markup import Markup, concat, keep_lines, lay_table, tag
 from tacit.report.measures import lay_curves
 from tacit.report.words import STAGES
 from tacit.result import Curve
