@@ -8,21 +8,21 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import tacit
-from tacit.split import Defence, TrainingPace
+from tacit.split import Defence
 
 
 def main() -> None:
     """Train without and with privacy of labels."""
     x, y = load_digits(return_X_y=True)
     network = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-    for name, defences in (("open", ()), ("label-dp", (Defence(kind="label-dp", epsilon=1.0),))):
+    for name, defence in (("open", None), ("label-dp", Defence(kind="label-dp", epsilon=1.0))):
         found = tacit.split.fit(
             network,
             features=x / 16,
             labels=y,
             cut="1",
-            defences=defences,
-            pace=TrainingPace(epochs=20),
+            defend=defence,
+            epochs=20,
         )
         accuracy = next(one.value for one in found.metrics if one.name == "accuracy")
         sent = sum(one.payload_bytes for one in found.cost.traffic)

@@ -15,7 +15,15 @@ from split._tasks import Data
 from split._train import order_of, shift
 from torch import Tensor, nn
 
-from tacit.split import Compression, Halves, SplitTask, halve, make_codec
+from tacit.split import (
+    Compression,
+    Halves,
+    SplitData,
+    SplitSpec,
+    cut_model,
+    make_codec,
+    make_model,
+)
 
 _WARM_STEPS = 3
 _SERVED = 2500
@@ -110,11 +118,12 @@ class Trainer:
             return self._whole.bottom(x).float()
 
     def _fresh(self, seed: int) -> Halves:
-        task = SplitTask(
-            feature_owners=("owner",), label_owner="labels", classes=self._data.classes
-        )
+        rows, classes = self._data.train_x, self._data.classes
+        task = SplitSpec(data=SplitData(features=("owner",), labels="labels", classes=classes))
         torch.manual_seed(seed)
-        return halve(self._kind, task, self._data.train_x[:2], width=self._width)
+        row = rows.shape[1:]
+        model = make_model(self._kind, shape=row, classes=classes, width=self._width)
+        return cut_model(model.to(rows.device), task, rows[:2])
 
     def _reset(self, compression: Compression, seed: int) -> Halves:
         new = self._fresh(seed)

@@ -10,7 +10,7 @@ from split._tasks import Data
 from split._train import MODEL, Wanted, order_of, share_right
 from torch import Tensor, nn
 
-from tacit.split import Halves, SplitTask, halve
+from tacit.split import CutSpec, Halves, SplitData, SplitSpec, cut_model, make_model
 
 Weights = dict[str, Tensor]
 _WARM_STEPS = 3
@@ -218,15 +218,15 @@ class Stack:
 
 
 def fresh(data: Data, wanted: Wanted) -> Halves:
-    task = SplitTask(
-        feature_owners=("owner",),
-        label_owner="labels",
-        classes=data.classes,
-        compression=wanted.compression,
+    task = SplitSpec(
+        data=SplitData(features=("owner",), labels="labels", classes=data.classes),
+        split=CutSpec(compress=wanted.compression),
     )
     torch.manual_seed(wanted.seed)
     example = data.train_x[:2].cpu()
-    halves = halve(MODEL[data.name], task, example, width=wanted.width, shape=data.shape)
+    kind, shape = MODEL[data.name], data.shape or example.shape[1:]
+    model = make_model(kind, shape=shape, classes=data.classes, width=wanted.width)
+    halves = cut_model(model, task, example)
     if data.name == "yoochoose":
         # Else the recurrent states run to ±1 within fifty steps, to say how common the items are;
         # then all kept values are equal, and nothing is left for few bits to tell apart.

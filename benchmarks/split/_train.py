@@ -9,7 +9,16 @@ from split._tasks import Data
 from torch import Tensor, nn
 
 from tacit.ring import Prg
-from tacit.split import Compression, Defence, Halves, SplitTask, halve
+from tacit.split import (
+    Compression,
+    CutSpec,
+    Defence,
+    Halves,
+    SplitData,
+    SplitSpec,
+    cut_model,
+    make_model,
+)
 from tacit.split.defend import defence_loss, hide_labels
 
 MODEL = {
@@ -161,23 +170,21 @@ class _Lane:
 
     def __init__(self, data: Data, wanted: Wanted, plan: _Plan) -> None:
         device, total = data.train_x.device, plan.total
+        self._defences = wanted.defences
         self._data, self._plan, self._is_cuda = data, plan, data.train_x.is_cuda
-        self._task = SplitTask(
-            feature_owners=("owner",),
-            label_owner="labels",
-            classes=data.classes,
-            compression=wanted.compression,
-            defences=wanted.defences,
+        spec = SplitSpec(
+            data=SplitData(features=("owner",), labels="labels", classes=data.classes),
+            split=CutSpec(compress=wanted.compression, also_defend=wanted.defences),
         )
         torch.manual_seed(wanted.seed)
-        self.halves = halve(
+        model = make_model(
             wanted.kind or MODEL[data.name],
-            self._task,
-            data.train_x[:2],
+            shape=data.shape or data.train_x.shape[1:],
+            classes=data.classes,
             width=wanted.width,
             hidden=wanted.hidden,
-            shape=data.shape,
         )
+        self.halves = cut_model(model.to(device), spec, data.train_x[:2])
         prg = Prg(wanted.seed.to_bytes(16, "little"))
         self._targets = hide_labels(wanted.defences, data.train_y, data.classes, prg)
         self._generator = torch.Generator(device).manual_seed(wanted.seed)
@@ -248,7 +255,7 @@ class _Lane:
         halves = self.halves
         sent = halves.codec.apply(h, is_training=True, generator=self._generator)
         loss = nn.functional.cross_entropy(halves.top(sent), y)
-        loss = loss + defence_loss(self._task.defences, sent, y, 0)
+        loss = loss + defence_loss(self._defences, sent, y, 0)
         if halves.codec.l1_weight:
             loss = loss + halves.codec.penalty(h)
         loss.backward()

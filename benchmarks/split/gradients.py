@@ -23,14 +23,24 @@ from tacit.audit.split import (
     pick_leak,
     see_layer,
 )
-from tacit.split import Defence, Halves, SplitTask, TrainingPace, fit_locally, halve
+from tacit.split import (
+    CutSpec,
+    Defence,
+    Halves,
+    NetworkSpec,
+    SplitData,
+    SplitSpec,
+    TrainingPace,
+    cut_model,
+    fit_locally,
+)
 
 WIDTH, LEAKS = 32, 5
 HIDDEN = {"digits": 0}
 """Of the label owner's part; 256 for the others."""
 PACES = {
-    "digits": TrainingPace(epochs=20, batch_rows=64, learning_rate=2e-3),
-    "mnist": TrainingPace(epochs=10, batch_rows=128, learning_rate=1e-3),
+    "digits": TrainingPace(epochs=20, batch=64, rate=2e-3),
+    "mnist": TrainingPace(epochs=10, batch=128, rate=1e-3),
 }
 ENERGIES = {
     "digits": (Defence(kind="potential-energy", weight=4),),
@@ -85,15 +95,14 @@ def attack(
 ) -> Item:
     """Train one model and attack it, while it is trained and afterwards."""
     pace = PACES[data.name]
-    task = SplitTask(
-        feature_owners=("clinic",),
-        label_owner="lab",
-        classes=data.classes,
-        defences=defences,
-        pace=pace if epochs is None else replace(pace, epochs=epochs),
+    task = SplitSpec(
+        data=SplitData(features=("clinic",), labels="lab", classes=data.classes),
+        model=NetworkSpec(width=WIDTH, hidden=HIDDEN.get(data.name, 256)),
+        split=CutSpec(also_defend=defences),
+        train=pace if epochs is None else replace(pace, epochs=epochs),
     )
     torch.manual_seed(seed)
-    halves = halve("mlp", task, data.train_x, width=WIDTH, hidden=HIDDEN.get(data.name, 256))
+    halves = cut_model(task.model(data.train_x.shape[1:], data.classes), task, data.train_x)
     told = train(task, halves, data, seed)
     return {
         "task": data.name,
@@ -110,9 +119,9 @@ def attack(
     }
 
 
-def train(task: SplitTask, halves: Halves, data: Data, seed: int) -> Told:
+def train(task: SplitSpec, halves: Halves, data: Data, seed: int) -> Told:
     """Train both parts here and attack the gradients."""
-    watch = Watch(len(data.train_x), task.pace)
+    watch = Watch(len(data.train_x), task.train)
     fit_locally(
         task,
         halves,

@@ -30,8 +30,10 @@ from tacit.party import Meeting, Progress, run_threads, session_over
 from tacit.split import (
     BottomTrainer,
     Compression,
+    CutSpec,
     Flat,
-    SplitTask,
+    SplitData,
+    SplitSpec,
     TopTrainer,
     TrainingPace,
     cut,
@@ -94,11 +96,9 @@ def _learn(flight: int, seed: int, data: Data, asked: argparse.Namespace) -> flo
     torch.manual_seed(seed)
     whole = make_model("mlp", shape=data.shape, classes=data.classes, width=128).to(asked.device)
     bottom, top = cut(whole, "cut")
-    task = SplitTask(
-        feature_owners=("clinic",),
-        label_owner="lab",
-        classes=data.classes,
-        pace=TrainingPace(batch_rows=asked.batch, in_flight=flight),
+    task = SplitSpec(
+        data=SplitData(features=("clinic",), labels="lab", classes=data.classes),
+        train=TrainingPace(batch=asked.batch, in_flight=flight),
     )
     programs = {
         "clinic": lambda session: BottomTrainer(session, task, Flat(bottom), data.train_x).run(),
@@ -159,18 +159,16 @@ def _settings(model: str, quick: bool) -> list[Setting]:
     return found[:2] if quick else found
 
 
-def _task(setting: Setting, asked: argparse.Namespace) -> SplitTask:
+def _task(setting: Setting, asked: argparse.Namespace) -> SplitSpec:
     compression = Compression()
     if setting["k"] is not None:
         compression = Compression(kind="randtopk", k=setting["k"])
-    return SplitTask(
-        feature_owners=("clinic",),
-        label_owner="lab",
-        classes=CLASSES,
-        compression=compression,
-        pace=TrainingPace(
+    return SplitSpec(
+        data=SplitData(features=("clinic",), labels="lab", classes=CLASSES),
+        split=CutSpec(compress=compression),
+        train=TrainingPace(
             epochs=1,
-            batch_rows=asked.batch,
+            batch=asked.batch,
             micro_batches=setting["micro"],
             in_flight=setting["flight"],
         ),

@@ -11,7 +11,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -216,6 +216,13 @@ def parties_in(
 def _hints(record: type) -> Mapping[str, object]:
     hints = get_type_hints(record, include_extras=True)
     return {field.name: hints[field.name] for field in fields(record)}
+
+
+def worded(record: T, **words: object) -> T:
+    """Return a record with those of a call's short words that were given in their place."""
+    given = {name: value for name, value in words.items() if value is not None}
+    # A type variable that is bound to dataclasses cannot be written down.
+    return replace(record, **given) if given else record  # type: ignore[type-var]
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -33,7 +33,7 @@ compress = {{ kind = "randtopk", k = 4 }}
 
 [train]
 epochs = {epochs}
-batch_rows = 32
+batch = 32
 in_flight = 2
 checkpoint_every = 20
 
@@ -108,8 +108,8 @@ width = 8
 
 [train]
 epochs = 15
-batch_rows = 16
-learning_rate = 0.01
+batch = 16
+rate = 0.01
 """
 
 

@@ -326,7 +326,7 @@ TOGETHER: tuple[tuple[str, dict[str, Any]], ...] = (
     ("split", {"split.defend": {"kind": "label-dp"}}),
     ("split", {"split.defend": {"kind": "label-dp", "epsilon": -1}}),
     ("split", {"split.defend": {"kind": "hope"}}),
-    ("split", {"train.batch_rows": 1}),
+    ("split", {"train.batch": 1}),
     ("split", {"audit.leaked_per_class": 0}),
     ("split-private", {"split.also_defend": [{"kind": "label-dp", "epsilon": 1}]}),
     # text

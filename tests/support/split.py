@@ -17,7 +17,9 @@ from tacit.party.progress import Progress
 from tacit.split import (
     BottomTrainer,
     Compression,
-    SplitTask,
+    CutSpec,
+    SplitData,
+    SplitSpec,
     TopTrainer,
     TrainingPace,
     answer,
@@ -51,14 +53,11 @@ def make_top(seed=2, width=WIDTH):
 
 
 def make_task(owners=("clinic",), compression=None, defences=(), **pace):
-    pace = {"epochs": 3, "batch_rows": 20, "optimiser": "sgd", "learning_rate": 0.1, **pace}
-    return SplitTask(
-        feature_owners=owners,
-        label_owner="lab",
-        classes=CLASSES,
-        compression=compression or Compression(),
-        defences=defences,
-        pace=TrainingPace(**pace),
+    pace = {"epochs": 3, "batch": 20, "optimiser": "sgd", "rate": 0.1, **pace}
+    return SplitSpec(
+        data=SplitData(features=owners, labels="lab", classes=CLASSES),
+        split=CutSpec(compress=compression or Compression(), also_defend=defences),
+        train=TrainingPace(**pace),
     )
 
 
@@ -121,7 +120,7 @@ def run_split(
                 asked[owners.index(session.me)],
                 label_owner="lab",
                 classes=CLASSES,
-                batch_rows=4,
+                batch=4,
             )
             stop_asking(session, "lab")
         return {"answers": found, "cost": session.cost(), "leaks": session.ledger.entries()}
@@ -149,7 +148,7 @@ def run_split(
 
 
 def with_k(task, k):
-    return replace(task, compression=Compression(kind="topk", k=k))
+    return replace(task, split=CutSpec(compress=Compression(kind="topk", k=k)))
 
 
 # A split job

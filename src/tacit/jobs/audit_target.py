@@ -29,11 +29,11 @@ from tacit.jobs import folder
 from tacit.jobs.config import Job
 from tacit.jobs.federated_data import load_shards
 from tacit.jobs.federated_job import FederatedJob
-from tacit.jobs.split_data import load_own, load_whole
-from tacit.jobs.split_job import SplitJob
+from tacit.jobs.split import SplitJob
 from tacit.jobs.train_data import join_owners
 from tacit.jobs.train_job import BATCH, TrainJob
 from tacit.matching import align_in_the_clear
+from tacit.split.rows import load_own, load_whole
 from tacit.training import HeldData, TrainTask
 
 
@@ -103,7 +103,7 @@ def _split_target(job: SplitJob, search: Sequence[Path], rows: int | None) -> Ta
         raise ConfigError(f"audit: wanted a model that reads numbers, got {job.model.kind!r}")
     x, y, classes = _join_split(job, search)
     target = split_target(
-        SplitTrainer(task=job.task(classes), network=job.model.network(classes)),
+        SplitTrainer(spec=job.with_classes(classes)),
         x,
         y,
         rows=rows,

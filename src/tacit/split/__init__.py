@@ -21,14 +21,13 @@ from tacit.split.local import (
     Halves,
     cut_model,
     fit_locally,
-    halve,
     training_bytes,
 )
 from tacit.split.models import CUT, MODELS, READS_TOKENS, NetworkSpec, make_head, make_model
 from tacit.split.serve import Answered, answer, ask, stop_asking
+from tacit.split.spec import CutSpec, SplitData, SplitSpec, TrainingPace
 from tacit.split.stepping import steps_per_epoch
 from tacit.split.summary import forecast
-from tacit.split.task import SplitTask, TrainingPace
 from tacit.split.top import Epoch, OwnFeatures, TopTrainer
 
 __all__ = [
@@ -43,6 +42,7 @@ __all__ = [
     "Codec",
     "Compression",
     "CompressionTrial",
+    "CutSpec",
     "Defence",
     "Epoch",
     "Flat",
@@ -52,8 +52,9 @@ __all__ = [
     "OwnFeatures",
     "Returned",
     "ShapedTop",
+    "SplitData",
     "SplitModel",
-    "SplitTask",
+    "SplitSpec",
     "TopTrainer",
     "TrainingPace",
     "angle_energies",
@@ -68,7 +69,6 @@ __all__ = [
     "fit_locally",
     "fitting",
     "forecast",
-    "halve",
     "introduce",
     "keep_probability",
     "label_events",

@@ -10,7 +10,7 @@ from tacit.errors import ConfigError
 from tacit.nn.tracing import seeded
 from tacit.split.compress import Compression, make_codec
 from tacit.split.local import Halves, fit_locally, training_bytes
-from tacit.split.task import SplitTask
+from tacit.split.spec import SplitSpec
 
 _BITS = (16, 8, 6, 4, 3, 2, 1)
 _PILOT_ROWS = 4000
@@ -33,7 +33,7 @@ class CompressionTrial:
     samples: int
 
 
-def fitting(task: SplitTask, *, rows: int, width: int, budget_bytes: int) -> list[Candidate]:
+def fitting(spec: SplitSpec, *, rows: int, width: int, budget_bytes: int) -> list[Candidate]:
     """Return, of every kind of compressor, the mildest setting that fits the budget.
 
     Raises:
@@ -43,23 +43,23 @@ def fitting(task: SplitTask, *, rows: int, width: int, budget_bytes: int) -> lis
     smallest = None
     for settings in _settings(width):
         for compression in settings:  # mildest first
-            size = training_bytes(make_codec(compression, width), rows, task.pace)
+            size = training_bytes(make_codec(compression, width), rows, spec.train)
             smallest = size if smallest is None else min(smallest, size)
             if size <= budget_bytes:
                 found.append(Candidate(compression=compression, training_bytes=size))
                 break
     if not found:
         raise ConfigError(
-            f"no compressor trains {rows} rows for {task.pace.epochs} epochs within "
+            f"no compressor trains {rows} rows for {spec.train.epochs} epochs within "
             f"{budget_bytes:,} bytes; the smallest takes {smallest:,} (lower train.epochs)"
         )
     return found
 
 
 def try_candidates(
-    task: SplitTask,
+    spec: SplitSpec,
     candidates: list[Candidate],
-    make: Callable[[SplitTask], Halves],
+    make: Callable[[SplitSpec], Halves],
     x: Tensor,
     y: Tensor,
     *,
@@ -68,9 +68,9 @@ def try_candidates(
     """Train a pilot with each candidate, on at most 4,000 rows, and measure it on a fifth of them.
 
     Args:
-        task: the job; its compression is replaced.
+        spec: the job; its compression is replaced.
         candidates: from `fitting`.
-        make: builds fresh halves for a task.
+        make: builds fresh halves for a spec.
         x: rows, all on this machine.
         y: their classes.
         seeds: pilots per candidate, averaged.
@@ -80,7 +80,7 @@ def try_candidates(
     if not len(held_out):
         raise ConfigError(f"wanted at least 5 rows to try compressors on, got {len(x)}")
     for candidate in candidates:
-        trial = replace(task, compression=candidate.compression)
+        trial = replace(spec, split=replace(spec.split, compress=candidate.compression))
         shares = []
         for seed in range(seeds):
             with seeded(seed):

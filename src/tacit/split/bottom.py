@@ -30,8 +30,8 @@ from tacit.split.exchange import (
     share_order,
 )
 from tacit.split.selection import Draws, Support
+from tacit.split.spec import SplitSpec
 from tacit.split.stepping import Stepper, TrainingStep, make_optimiser, steps, steps_per_epoch
-from tacit.split.task import SplitTask
 from tacit.vault import Arrays, Checkpoint
 
 
@@ -78,7 +78,7 @@ class BottomTrainer:
     def __init__(
         self,
         session: Session,
-        task: SplitTask,
+        spec: SplitSpec,
         bottom: nn.Module,
         features: Tensor,
         *,
@@ -86,11 +86,11 @@ class BottomTrainer:
     ) -> None:
         if len(features) < 1:
             raise DataError("wanted at least one row to train on, got none")
-        self.session, self.task, self.bottom, self.features = session, task, bottom, features
+        self.session, self.spec, self.bottom, self.features = session, spec, bottom, features
         self.width = cut_shape(bottom, features)[0]
-        self.codec: Codec = make_codec(task.compression, self.width)
+        self.codec: Codec = make_codec(spec.split.compress, self.width)
         self._kept = None if folder is None else Checkpoint(folder)
-        self._optimiser = make_optimiser(bottom, task.pace)
+        self._optimiser = make_optimiser(bottom, spec.train)
         self._stepper = Stepper(self._optimiser)
         self._weights = learned(bottom)
         self._replicas = [(bottom, self._weights)]
@@ -98,27 +98,27 @@ class BottomTrainer:
         self.start = 0
         self.widths: dict[str, int] = {}
         self._values_sent = 0
-        self._is_noisy = any(one.kind == "activation-noise" for one in task.defences)
+        self._is_noisy = any(one.kind == "activation-noise" for one in spec.defences)
         self._memory: Tensor | None = None
-        if task.compression.feedback:
+        if spec.split.compress.feedback:
             self._memory = torch.zeros(len(features), self.width)
 
     def run(self) -> None:
         """Train from the last common checkpoint, or from the start, to the end."""
-        session, task = self.session, self.task
-        self.widths = introduce(session, task, rows=len(self.features), width=self.width)
+        session, spec = self.session, self.spec
+        self.widths = introduce(session, spec, rows=len(self.features), width=self.width)
         self.start = start = common_step(session, self._kept.steps() if self._kept else ())
         if start and self._kept is not None:
             self._resume(self._kept.load(start))
-        order = share_order(session, task, None)
+        order = share_order(session, spec, None)
         under_way: deque[_Batch] = deque()
         self.bottom.train()
-        replicas = replicate(self.bottom, task.pace.in_flight)
+        replicas = replicate(self.bottom, spec.train.in_flight)
         if len(replicas) > 1:
             self._replicas = [(one, learned(one)) for one in replicas]
-        total = steps_per_epoch(len(self.features), task.pace) * task.pace.epochs
+        total = steps_per_epoch(len(self.features), spec.train) * spec.train.epochs
         with session.progress.stage("train", total) as advance:
-            todo = steps(len(self.features), task.pace, order=order, start=start)
+            todo = steps(len(self.features), spec.train, order=order, start=start)
             ahead = (
                 (one, [self._part(one.number, n, rows) for n, rows in enumerate(one.parts)])
                 for one in todo
@@ -128,15 +128,15 @@ class BottomTrainer:
                 step, parts = following
                 under_way.append(self._launch(step, parts))
                 following = next(ahead, None)  # while the cut layer travels
-                room = 0 if step.is_pause else task.pace.in_flight - 1
+                room = 0 if step.is_pause else spec.train.in_flight - 1
                 while len(under_way) > room:
                     self._settle(under_way.popleft())
                 if step.is_pause:
                     self._save(step.number + 1)
                 advance(step.number + 1)
         me, elements = session.me, self._values_sent
-        seen = cut_leak(task.label_owner, me, "training", elements)
-        session.ledger.record(seen, gradient_leak(task, me, elements))
+        seen = cut_leak(spec.label_owner, me, "training", elements)
+        session.ledger.record(seen, gradient_leak(spec, me, elements))
 
     def _part(self, step: int, number: int, rows: Tensor) -> _Part:
         device, name, count = self.features.device, name_part(step, number), len(rows)
@@ -166,7 +166,7 @@ class BottomTrainer:
     def _send(self, part: _Part, h: Tensor) -> Support:
         blurred, rows = h.detach(), part.rows
         if part.prg is not None:
-            blurred = blur_activations(self.task.defences, blurred, part.prg)
+            blurred = blur_activations(self.spec.defences, blurred, part.prg)
         if self._memory is not None:
             # Error feedback (Seide et al. 2014): what could not be sent of a row is added to it.
             blurred = blurred + self._memory[rows].to(h.device)
@@ -176,7 +176,7 @@ class BottomTrainer:
         if self._memory is not None:
             seen, _ = self.codec.unpack(data, part.count, is_training=True)
             self._memory[rows] = blurred.cpu() - seen
-        send_bytes(self.session, self.task.label_owner, f"forward/{part.name}", data)
+        send_bytes(self.session, self.spec.label_owner, f"forward/{part.name}", data)
         self._values_sent += part.count * (self.codec.training.count or self.width)
         return kept
 
@@ -196,7 +196,7 @@ class BottomTrainer:
         self._stepper.step()
 
     def _receive(self, sent: _Sent) -> Tensor:
-        rows, peer, tag = sent.part.count, self.task.label_owner, f"backward/{sent.part.name}"
+        rows, peer, tag = sent.part.count, self.spec.label_owner, f"backward/{sent.part.name}"
         size = self.codec.backward_bytes(rows)
         data = receive_bytes(self.session, peer, tag, size=size, most=size)
         try:

@@ -13,7 +13,7 @@ from tacit.errors import DisagreementError, FrameError, LinkError
 from tacit.party import Fact, Session
 from tacit.result import Leak
 from tacit.ring import KEY_BYTES, Prg
-from tacit.split.task import SplitTask
+from tacit.split.spec import SplitSpec
 
 NO_STEP = -1
 PART = Fact(
@@ -64,40 +64,40 @@ OnReturned = Callable[[str, Returned], None]
 """Is shown every message with gradients, and to whom it goes."""
 
 
-def introduce(session: Session, task: SplitTask, *, rows: int, width: int) -> dict[str, int]:
+def introduce(session: Session, spec: SplitSpec, *, rows: int, width: int) -> dict[str, int]:
     """Tell everyone our numbers, hear theirs, and stop with words where they do not fit.
 
     Args:
         session: our end.
-        task: what we believe the job to be.
+        spec: what we believe the job to be.
         rows: how many rows we hold.
         width: of our cut layer; for the label owner, 0.
 
     Returns:
         The width of every feature owner's cut layer.
     """
-    layer = int.from_bytes(hashlib.sha256(task.cut.encode()).digest()[:4], "little")
-    mine = (rows, width, task.compression.k or 0, layer)
+    layer = int.from_bytes(hashlib.sha256(spec.model.cut.encode()).digest()[:4], "little")
+    mine = (rows, width, spec.split.compress.k or 0, layer)
     session.publish(PART, mine)
-    widths = {session.me: width} if session.me in task.feature_owners else {}
+    widths = {session.me: width} if session.me in spec.feature_owners else {}
     for peer in session.peers:
         theirs = session.learn(peer, PART)
-        _compare(peer, task, mine, theirs)
-        if peer in task.feature_owners:
+        _compare(peer, spec, mine, theirs)
+        if peer in spec.feature_owners:
             widths[peer] = theirs[1]
-    session.agree("split task", task.digest())
-    return {owner: widths[owner] for owner in task.feature_owners}
+    session.agree("split task", spec.digest())
+    return {owner: widths[owner] for owner in spec.feature_owners}
 
 
-def share_order(session: Session, task: SplitTask, key: bytes | None) -> Prg:
+def share_order(session: Session, spec: SplitSpec, key: bytes | None) -> Prg:
     """Return the generator of the order of rows, which the label owner chooses for all."""
-    if session.me == task.label_owner:
+    if session.me == spec.label_owner:
         if key is None:
             raise ValueError("the label owner chooses the order")
         first, second = (int.from_bytes(part, "little", signed=True) for part in (key[:8], key[8:]))
         session.publish(_ORDER, (first, second))
         return Prg(key)
-    words = session.learn(task.label_owner, _ORDER)
+    words = session.learn(spec.label_owner, _ORDER)
     return Prg(b"".join(word.to_bytes(KEY_BYTES // 2, "little", signed=True) for word in words))
 
 
@@ -123,10 +123,10 @@ def cut_leak(label_owner: str, owner: str, when: str, elements: int) -> Leak:
     )
 
 
-def gradient_leak(task: SplitTask, owner: str, elements: int) -> Leak:
+def gradient_leak(spec: SplitSpec, owner: str, elements: int) -> Leak:
     """Say for the ledger that an owner sees gradients."""
     what = f"gradients at the cut layer of {owner}"
-    return Leak(to=owner, what=what, why=task.why_gradients, kind="protocol", elements=elements)
+    return Leak(to=owner, what=what, why=spec.why_gradients, kind="protocol", elements=elements)
 
 
 def classes_leak(owner: str, elements: int) -> Leak:
@@ -168,17 +168,17 @@ def refuse(sender: str, tag: str, error: Exception) -> LinkError:
     return FrameError(sender, f"{tag}: {error}")
 
 
-def _compare(peer: str, task: SplitTask, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
+def _compare(peer: str, spec: SplitSpec, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
     rows, width, k, layer = theirs
     if rows != mine[0]:
         raise DisagreementError(
             peer, f"has {rows} rows, we have {mine[0]}; the same rows in the same order are needed"
         )
     if layer != mine[3]:
-        raise DisagreementError(peer, f"cuts the model at another layer than {task.cut!r}")
+        raise DisagreementError(peer, f"cuts the model at another layer than {spec.model.cut!r}")
     if k != mine[2]:
         raise DisagreementError(
             peer, f"keeps k = {k} values of the cut layer, we keep {mine[2]}; 0 means all"
         )
-    if (peer in task.feature_owners) != (width > 0):
+    if (peer in spec.feature_owners) != (width > 0):
         raise DisagreementError(peer, f"announced a cut layer of {width} values for its role")

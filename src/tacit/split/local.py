@@ -15,10 +15,10 @@ from tacit.split.compress import make_codec
 from tacit.split.cut import Flat, ShapedTop, cut, cut_shape
 from tacit.split.defend import blur_activations, blur_gradient, defence_loss, hide_labels
 from tacit.split.exchange import Returned
-from tacit.split.models import CUT, NetworkSpec, make_model
+from tacit.split.models import CUT, make_head
 from tacit.split.scoring import weighted_loss
+from tacit.split.spec import SplitSpec, TrainingPace
 from tacit.split.stepping import make_optimiser, steps, steps_per_epoch
-from tacit.split.task import SplitTask, TrainingPace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,71 +54,51 @@ class Halves:
         return h[:, :at], h[:, at:]
 
 
-def halve(
-    kind: str,
-    task: SplitTask,
-    example: Tensor,
-    *,
-    width: int,
-    hidden: int = 0,
-    shape: tuple[int, ...] | None = None,
-) -> Halves:
-    """Build a model of the table with fresh weights and cut it as the task says.
-
-    Args:
-        kind: a name of `MODELS`.
-        task: says where to cut, how to compress, and whether to normalise.
-        example: at least one row, on the device where the model shall live.
-        width: of the layer named "cut".
-        hidden: of a layer between it and the logits; 0 for none.
-        shape: of one row, if that is not the example's: (tokens, vocabulary).
-    """
-    row = tuple(example.shape[1:]) if shape is None else shape
-    model = make_model(kind, shape=row, classes=task.classes, width=width, hidden=hidden)
-    return cut_model(model.to(example.device), task, example)
-
-
-def cut_model(model: nn.Module, task: SplitTask, example: Tensor) -> Halves:
-    """Cut a model as the task says; the parts share its weights.
+def cut_model(model: nn.Module, spec: SplitSpec, example: Tensor) -> Halves:
+    """Cut a model as the spec says; the parts share its weights.
 
     Args:
         model: takes one tensor and returns one.
-        task: says where to cut, how to compress, and whether to normalise.
+        spec: says where to cut, how to compress, and whether to normalise.
         example: at least one row, on the device where the model lives.
     """
-    low, high = cut(model, task.cut)
+    low, high = cut(model, spec.model.cut)
     inner = cut_shape(low, example)
     return Halves(
-        bottom=Flat(low, is_normalised=task.is_normalised),
+        bottom=Flat(low, is_normalised=spec.is_normalised),
         top=ShapedTop(high, inner),
-        codec=make_codec(task.compression, prod(inner)),
+        codec=make_codec(spec.split.compress, prod(inner)),
     )
 
 
-def make_bottom(network: NetworkSpec, task: SplitTask, shape: Sequence[int]) -> nn.Module:
+def make_bottom(spec: SplitSpec, shape: Sequence[int]) -> nn.Module:
     """Build a feature owner's part with fresh weights, for rows of a shape."""
-    return Flat(cut(network(shape), task.cut)[0], is_normalised=task.is_normalised)
+    return Flat(
+        cut(spec.model(shape, spec.classes), spec.model.cut)[0], is_normalised=spec.is_normalised
+    )
 
 
 def make_top(
-    network: NetworkSpec, task: SplitTask, shape: Sequence[int] | None = None
+    spec: SplitSpec, shape: Sequence[int] | None = None
 ) -> tuple[nn.Module, dict[str, int]]:
     """Build the label owner's part with fresh weights, and say which widths it takes.
 
     From the layer "cut" on, all models of the table are one or two linear layers, and nothing about
     the features is needed; a cut elsewhere needs the shape of a row.
     """
-    if task.cut == CUT:
-        return network.head(task.bottoms), dict.fromkeys(task.feature_owners, network.width)
+    if spec.model.cut == CUT:
+        width, hidden = spec.model.width, spec.model.hidden
+        head = make_head(spec.bottoms * width, spec.classes, hidden=hidden)
+        return head, dict.fromkeys(spec.feature_owners, width)
     if shape is None:
-        raise ConfigError(f"a cut at {task.cut!r} needs the shape of a row; wanted {CUT!r}")
-    low, high = cut(network(shape), task.cut)
+        raise ConfigError(f"a cut at {spec.model.cut!r} needs the shape of a row; wanted {CUT!r}")
+    low, high = cut(spec.model(shape, spec.classes), spec.model.cut)
     inner = cut_shape(low, torch.zeros(1, *shape))
-    return ShapedTop(high, inner), {task.feature_owners[0]: prod(inner)}
+    return ShapedTop(high, inner), {spec.feature_owners[0]: prod(inner)}
 
 
 def fit_locally(
-    task: SplitTask,
+    spec: SplitSpec,
     halves: Halves,
     x: Tensor,
     y: Tensor,
@@ -132,7 +112,7 @@ def fit_locally(
     feedback and batches in flight, which change nothing at the label owner, are left out.
 
     Args:
-        task: what is trained, and how.
+        spec: what is trained, and how.
         halves: both parts.
         x: the feature owner's rows.
         y: the label owner's classes.
@@ -141,48 +121,48 @@ def fit_locally(
     """
     key = seed.to_bytes(KEY_BYTES, "little")
     prg, generator = Prg(key), torch.Generator(device=x.device).manual_seed(seed)
-    targets = hide_labels(task.defences, y, task.classes, prg.fork("labels"))
+    targets = hide_labels(spec.defences, y, spec.classes, prg.fork("labels"))
     optimisers = [
-        make_optimiser(halves.bottom, task.pace),
-        make_optimiser(halves.top, task.pace, rate=task.pace.top_rate),
+        make_optimiser(halves.bottom, spec.train),
+        make_optimiser(halves.top, spec.train, rate=spec.train.top_rate),
     ]
     halves.bottom.train()
     halves.top.train()
     losses: list[float] = []
-    weights = None if task.pace.class_weights is None else torch.tensor(task.pace.class_weights)
+    weights = None if spec.train.class_weights is None else torch.tensor(spec.train.class_weights)
     total = torch.zeros((), device=x.device)
-    for step in steps(len(x), task.pace, order=prg.fork("order")):
+    for step in steps(len(x), spec.train, order=prg.fork("order")):
         for optimiser in optimisers:
             optimiser.zero_grad(set_to_none=True)
         rows = torch.cat(step.parts).to(x.device)
         noise = prg.fork(f"step {step.number}")
         h = halves.bottom(x[rows])
         shown, own = halves.divide(h)
-        arriving = blur_activations(task.defences, shown, noise).view_as(shown)
+        arriving = blur_activations(spec.defences, shown, noise).view_as(shown)
         sent = halves.codec.apply(arriving, is_training=True, generator=generator)
         if on_gradient is not None:
             # The gradient of what arrived comes back later: shown once it is there.
             tell = partial(_tell, on_gradient, step.number, rows, sent.detach())
             arriving.register_hook(tell)  # type: ignore[no-untyped-call]
-        if any(one.kind.startswith("gradient-") for one in task.defences):
-            sent.register_hook(partial(blur_gradient, task.defences, prg=noise))  # type: ignore[no-untyped-call]
+        if any(one.kind.startswith("gradient-") for one in spec.defences):
+            sent.register_hook(partial(blur_gradient, spec.defences, prg=noise))  # type: ignore[no-untyped-call]
         loss = weighted_loss(halves.top(torch.cat([sent, own], 1)), targets[rows], weights)
-        loss = loss + defence_loss(task.defences, sent, targets[rows], step.number)
+        loss = loss + defence_loss(spec.defences, sent, targets[rows], step.number)
         loss = loss + halves.codec.penalty(shown) if halves.codec.l1_weight else loss
         loss.backward()  # type: ignore[no-untyped-call]
         for optimiser in optimisers:
             optimiser.step()
         total += loss.detach()
-        if (step.number + 1) % steps_per_epoch(len(x), task.pace) == 0:
-            losses.append(float(total) / steps_per_epoch(len(x), task.pace))
+        if (step.number + 1) % steps_per_epoch(len(x), spec.train) == 0:
+            losses.append(float(total) / steps_per_epoch(len(x), spec.train))
             total.zero_()
     return losses
 
 
 def training_bytes(codec: Codec, rows: int, pace: TrainingPace) -> int:
     """Return what one feature owner sends and receives while training, as the meter counts it."""
-    full, rest = divmod(rows, pace.batch_rows)
-    sizes = [pace.batch_rows] * full + ([rest] if rest else [])
+    full, rest = divmod(rows, pace.batch)
+    sizes = [pace.batch] * full + ([rest] if rest else [])
     per_epoch = 0
     for size in set(sizes):
         forward = codec.forward_bytes(size, is_training=True) or 0

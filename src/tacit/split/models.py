@@ -5,15 +5,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.spec import Count, refuse, suggest
 
 CUT = "cut"
 """The layer at which the models here are meant to be cut; others can be named too."""
 
+_LARGEST_VOCABULARY = 1 << 24  # whole numbers up to here are exact in float32
 _EMBEDDING = 100
 """Numbers to a word or an item."""
 Make = Callable[[tuple[int, ...], int, int], nn.Module]
@@ -22,32 +26,38 @@ Make = Callable[[tuple[int, ...], int, int], nn.Module]
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSpec:
-    """A model of the table, before the shape of a row is known.
+    """[model]: which model, and at which layer it is cut.
 
     Attributes:
-        classes: how many.
-        kind: a name of `MODELS`.
+        kind: mlp, two-conv, resnet20, resnet20-quarters, vit, textcnn or gru4rec.
+        cut: the last layer of the feature owners' part.
         width: of the layer named "cut".
         hidden: width of a hidden layer between that and the logits; 0 for none.
-        vocabulary: for a model that reads tokens, how many there are.
+        vocabulary: for a model that reads tokens, how many there are; 0 stands for none.
     """
 
-    classes: int
     kind: str = "mlp"
-    width: int = 64
-    hidden: int = 0
-    vocabulary: int | None = None
+    cut: str = CUT
+    width: Count = 64
+    hidden: Annotated[int, Ge(0)] = 0
+    vocabulary: Annotated[int, Ge(2), Le(_LARGEST_VOCABULARY)] | None = None
 
-    def __call__(self, shape: Sequence[int]) -> nn.Module:
+    def __post_init__(self) -> None:
+        if self.kind not in MODELS:
+            wanted = f"wanted one of {', '.join(sorted(MODELS))}, got {self.kind!r}"
+            refuse("kind", wanted + suggest(self.kind, MODELS))
+        if (self.vocabulary is not None) != (self.kind in READS_TOKENS):
+            text = f"{self.kind} reads no tokens; drop it"
+            if self.vocabulary is None:
+                text = f"{self.kind} reads tokens: wanted how many different ones there are"
+            refuse("vocabulary", text)
+
+    def __call__(self, shape: Sequence[int], classes: int) -> nn.Module:
         """Build it with fresh weights for rows of a shape."""
         row = (*shape, *(() if self.vocabulary is None else (self.vocabulary,)))
         return make_model(
-            self.kind, shape=row, classes=self.classes, width=self.width, hidden=self.hidden
+            self.kind, shape=row, classes=classes, width=self.width, hidden=self.hidden
         )
-
-    def head(self, owners: int) -> nn.Module:
-        """Build what turns the cut layers of so many owners into logits."""
-        return make_head(owners * self.width, self.classes, hidden=self.hidden)
 
 
 def make_model(

@@ -2,7 +2,8 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,7 +11,11 @@ from torch import Tensor, nn
 
 from tacit.data.partition import PUBLIC_SEED, USUAL_TEST_SHARE, split
 from tacit.data.rows import Rows
-from tacit.errors import DataError
+from tacit.data.source import NOTHING, Given, Source
+from tacit.errors import ConfigError, DataError
+from tacit.split.local import make_top
+from tacit.split.models import CUT
+from tacit.split.spec import SplitSpec
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,6 +44,26 @@ class WholeData:
     test_x: Tensor
     test_y: Tensor
     classes: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Brought:
+    """What one party brings, divided into rows to train on and rows to test on."""
+
+    features: Divided | None
+    labels: Divided | None
+    classes: int
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return how many rows there are to train on, and to test on."""
+        one = self.features or self.labels
+        return (len(one.train), len(one.test)) if one is not None else (0, 0)
+
+    def digest(self) -> bytes:
+        """Hash the rows to train on."""
+        parts = [one.digest() for one in (self.features, self.labels) if one is not None]
+        return hashlib.sha256(b"".join(parts)).digest()
 
 
 class Columns(nn.Module):
@@ -142,3 +167,104 @@ def read_tokens(values: Tensor, vocabulary: int, name: str) -> Tensor:
             f"got {low} to {high}"
         )
     return tokens
+
+
+def load_whole(spec: SplitSpec, search: Sequence[Path]) -> WholeData:
+    """Load all of a known set."""
+    if spec.data.set is None:
+        raise ConfigError("wanted data.set: the parties' files are not in one place")
+    whole = Source(set=spec.data.set).whole(search)
+    return divide_whole(whole, test_share=spec.data.test_share, rows=spec.data.rows)
+
+
+def load_part(
+    spec: SplitSpec, party: str, search: Sequence[Path], given: Given = NOTHING
+) -> Brought:
+    """Load what one party brings; its own file must have the rows of the others, in their order."""
+    if spec.data.set is None:
+        return divide_own(spec, load_own(spec, party, given))
+    Source(set=spec.data.set).refuse_given(given)
+    whole = load_whole(spec, search)
+    features = labels = None
+    if party == spec.data.labels:
+        labels = Divided(train=whole.train_y, test=whole.test_y)
+    if party in spec.data.features:
+        place, count = spec.data.blocks.index(party), len(spec.data.blocks)
+        train, test = (
+            torch.tensor_split(x, count, dim=-1)[place].contiguous()
+            for x in (whole.train_x, whole.test_x)
+        )
+        features = Divided(train=train, test=test)
+    return Brought(features=features, labels=labels, classes=whole.classes)
+
+
+def load_own(spec: SplitSpec, party: str, given: Given = NOTHING) -> Rows:
+    """Load a party's own file, or take what it gives in its place: columns, labels or both.
+
+    Raises:
+        DataError: it cannot be read, has no column to match by, or nothing besides it.
+    """
+    data, has_labels = spec.data, party == spec.data.labels and spec.serve is None
+    source = Source(
+        file=data.files.get(party),
+        label=data.label if has_labels else None,
+        id=data.match,
+        key=f"data.files.{party}",
+    )
+    rows = source.load(given=given)
+    if data.match is None:
+        rows = replace(rows, ids=())
+    if has_labels:
+        found, wanted = 0 if rows.labels is None else int(rows.labels.max()), data.classes or 0
+        if found >= wanted:
+            raise DataError(
+                f"{source.key}: a label is {found}, wanted labels below data.classes = {wanted}"
+            )
+    if party not in data.features:
+        return replace(rows, features=np.empty((len(rows), 0)), columns=())
+    own_label = data.label if party == data.labels else None
+    rows = rows.without(own_label)  # also of one that only asks
+    if not rows.features.size:
+        besides = " and ".join(sorted(repr(one) for one in (data.match, own_label) if one))
+        raise DataError(f"{rows.name}: wanted a column besides {besides}, got none")
+    values_of(spec, rows)
+    return rows
+
+
+def values_of(spec: SplitSpec, rows: Rows) -> Tensor | None:
+    """Return features as a network takes them; None for an owner of labels alone.
+
+    Raises:
+        DataError: tokens are wanted, and they are something else.
+    """
+    if not rows.features.size:
+        return None
+    if spec.model.vocabulary is None:
+        return to_tensor(rows)
+    return read_tokens(to_tensor(rows), spec.model.vocabulary, rows.name)
+
+
+def divide_own(spec: SplitSpec, rows: Rows) -> Brought:
+    """Divide a party's rows into those to train on and those to test on, as the others do.
+
+    Raises:
+        DataError: there are too few.
+    """
+
+    def divide(values: Tensor | None, is_scaled: bool) -> Divided | None:
+        if values is None:
+            return None
+        share, most = spec.data.test_share, spec.data.rows
+        return divide_rows(values, rows.ids, test_share=share, rows=most, is_scaled=is_scaled)
+
+    return Brought(
+        features=divide(values_of(spec, rows), True),
+        labels=divide(None if rows.labels is None else torch.from_numpy(rows.labels), False),
+        classes=spec.data.classes or 0,
+    )
+
+
+def top_of(spec: SplitSpec, search: Sequence[Path]) -> tuple[nn.Module, dict[str, int]]:
+    """Build the label owner's part; a cut elsewhere than at "cut" looks at the known set."""
+    shape = None if spec.model.cut == CUT else load_whole(spec, search).train_x.shape[1:]
+    return make_top(spec, shape)

@@ -41,7 +41,7 @@ def ask(
     label_owner: str,
     classes: int,
     defences: Sequence[Defence] = (),
-    batch_rows: int = 256,
+    batch: int = SERVE_ROWS,
 ) -> Tensor:
     """Return the class of every row; several feature owners ask about the same rows at once.
 
@@ -52,26 +52,26 @@ def ask(
     """
     if len(features) < 1:
         raise DataError("wanted at least one row to ask about, got none")
-    session.send(label_owner, QUESTION.tag, torch.tensor([len(features), batch_rows]))
+    session.send(label_owner, QUESTION.tag, torch.tensor([len(features), batch]))
     session.ledger.record(*QUESTION.leaks(session.me, (label_owner,)))
     bottom.eval()
-    batches = torch.split(features, batch_rows)
+    parts = torch.split(features, batch)
     answers: list[Tensor] = []
     prg = Prg.from_os()
-    for number, batch in enumerate(batches):
+    for number, part in enumerate(parts):
         with torch.no_grad():
-            h = bottom(batch)
+            h = bottom(part)
         h = blur_activations(defences, h, prg.fork(str(number)))
         data, kept = codec.pack(h, is_training=False)
         send_bytes(session, label_owner, f"serve/cut.{number}", data)
         if number >= ANSWERS_AHEAD:
             before = number - ANSWERS_AHEAD
-            answers.append(_hear(session, label_owner, before, len(batches[before]), classes))
+            answers.append(_hear(session, label_owner, before, len(parts[before]), classes))
         sent = h if kept is None else kept
         count = int(sent.sum()) if sent.dtype == torch.bool else sent.numel()
         session.ledger.record(cut_leak(label_owner, session.me, "serving", count))
-    for number in range(len(answers), len(batches)):
-        answers.append(_hear(session, label_owner, number, len(batches[number]), classes))
+    for number in range(len(answers), len(parts)):
+        answers.append(_hear(session, label_owner, number, len(parts[number]), classes))
     return torch.cat(answers)
 
 
@@ -98,13 +98,13 @@ def answer(
         own.bottom.eval()
     found: list[Answered] = []
     while sizes := _agree_on_rows(session, tuple(codecs)):
-        rows, batch_rows = sizes
+        rows, batch = sizes
         if own is not None and len(own.rows) != rows:
             asks = f"asks about {rows} rows, {session.me!r} has its own columns of {len(own.rows)}"
             raise DisagreementError(next(iter(codecs)), asks)
         batches = []
-        for number, start in enumerate(range(0, rows, batch_rows)):
-            count = min(batch_rows, rows - start)
+        for number, start in enumerate(range(0, rows, batch)):
+            count = min(batch, rows - start)
             part = None if own is None else OwnFeatures(own.bottom, own.rows[start:][:count])
             batches.append(_answer_batch(session, codecs, top, number, count, classes, part))
         found.append(
@@ -152,13 +152,13 @@ def _agree_on_rows(session: Session, owners: Sequence[str]) -> tuple[int, int] |
             raise DisagreementError(
                 owner, f"asks about {sizes[0]} rows, {owners[0]!r} about {first[0]}"
             )
-    rows, batch_rows = first
-    if not 0 <= rows <= LARGEST_QUESTION or batch_rows < 1:
-        raise FrameError(owners[0], f"asked about {rows} rows in batches of {batch_rows}")
+    rows, batch = first
+    if not 0 <= rows <= LARGEST_QUESTION or batch < 1:
+        raise FrameError(owners[0], f"asked about {rows} rows in batches of {batch}")
     if not rows:
         return None
     session.ledger.record(*QUESTION.leaks_of_all(owners, (session.me,)))
-    return rows, batch_rows
+    return rows, batch
 
 
 def _hear(session: Session, label_owner: str, number: int, rows: int, classes: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.ring import Prg
-from tacit.split.task import TrainingPace
+from tacit.split.spec import TrainingPace
 
 _FUSED_ON = ("cpu", "cuda")
 """Where torch steps all weights at once, which saves half a millisecond a step for small models."""
@@ -31,7 +31,7 @@ class TrainingStep:
 
 def steps_per_epoch(rows: int, pace: TrainingPace) -> int:
     """Return how many batches the rows make; the last may be smaller."""
-    return -(-rows // pace.batch_rows)
+    return -(-rows // pace.batch)
 
 
 def steps(rows: int, pace: TrainingPace, *, order: Prg, start: int = 0) -> Iterator[TrainingStep]:
@@ -44,7 +44,7 @@ def steps(rows: int, pace: TrainingPace, *, order: Prg, start: int = 0) -> Itera
     for epoch in range(start // per_epoch, pace.epochs):
         shuffled = order.fork(f"epoch {epoch}").permutation(rows)
         for at in range(max(start - epoch * per_epoch, 0), per_epoch):
-            batch = shuffled[at * pace.batch_rows : (at + 1) * pace.batch_rows]
+            batch = shuffled[at * pace.batch : (at + 1) * pace.batch]
             number = epoch * per_epoch + at
             is_last = at == per_epoch - 1
             yield TrainingStep(
@@ -63,9 +63,9 @@ def make_optimiser(
     Args:
         module: that side of the model.
         pace: says which optimiser, and how fast.
-        rate: of this side, if it is not `pace.learning_rate`.
+        rate: of this side, if it is not `pace.rate`.
     """
-    rate = pace.learning_rate if rate is None else rate
+    rate = pace.rate if rate is None else rate
     weights = [p for p in module.parameters() if p.requires_grad]
     if not weights:
         weights = [nn.Parameter(torch.zeros(()))]

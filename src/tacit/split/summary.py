@@ -21,13 +21,13 @@ from tacit.split.exchange import (
 )
 from tacit.split.packing import bits_below, packed_bytes
 from tacit.split.serve import ANSWERS_AHEAD, HEAD_BYTES, SERVE_ROWS
+from tacit.split.spec import SplitSpec
 from tacit.split.stepping import steps
-from tacit.split.task import SplitTask
 from tacit.split.top import Epoch
 
 
 def forecast(
-    task: SplitTask,
+    spec: SplitSpec,
     *,
     widths: Mapping[str, int],
     rows: int,
@@ -38,7 +38,7 @@ def forecast(
     """Work out messages, bytes and rounds of training and of one question.
 
     Args:
-        task: what is trained.
+        spec: what is trained.
         widths: of the feature owners' cut layers.
         rows: to train on; 0 if a model that was trained before only serves.
         start: the step that training goes on from.
@@ -48,16 +48,18 @@ def forecast(
     Returns:
         None if sizes depend on the values, as when an L1 model serves.
     """
-    codecs = {owner: make_codec(task.compression, widths[owner]) for owner in task.feature_owners}
+    codecs = {
+        owner: make_codec(spec.split.compress, widths[owner]) for owner in spec.feature_owners
+    }
     if any(one.forward_bytes(1, is_training=False) is None for one in codecs.values()):
         return None
-    tally = _Tally(task.label_owner, codecs)
+    tally = _Tally(spec.label_owner, codecs)
     tally.match(matched or {})
     if rows:
-        tally.train(task, rows, start)
+        tally.train(spec, rows, start)
     if questions is not None:
-        tally.serve(*questions, classes=task.classes)
-    mark = f"{task.digest().hex()} {sorted(widths.items())} {rows} {start} {questions} {matched}"
+        tally.serve(*questions, classes=spec.classes)
+    mark = f"{spec.digest().hex()} {sorted(widths.items())} {rows} {start} {questions} {matched}"
     return Forecast(
         cost=tally.cost(),
         timings=(),
@@ -90,11 +92,11 @@ class _Tally:
             for one, depth in zip(messages, depths, strict=True):
                 self._read(one.receiver, depth)
 
-    def train(self, task: SplitTask, rows: int, start: int) -> None:
+    def train(self, spec: SplitSpec, rows: int, start: int) -> None:
         """Count the steps; a batch's gradients are read when its place in the pipeline is."""
         under_way: deque[dict[str, int]] = deque()
         # The order of the rows does not matter here, only how many there are.
-        for step in steps(rows, task.pace, order=Prg(bytes(16)), start=start):
+        for step in steps(rows, spec.train, order=Prg(bytes(16)), start=start):
             cuts = [
                 {owner: self._up(owner, len(part), is_training=True) for owner in self.codecs}
                 for part in step.parts
@@ -106,17 +108,17 @@ class _Tally:
                 for owner, codec in self.codecs.items():
                     size = codec.backward_bytes(len(part))
                     under_way[-1][owner] = self._send(self.label_owner, owner, size)
-            room = 0 if step.is_pause else task.pace.in_flight - 1
+            room = 0 if step.is_pause else spec.train.in_flight - 1
             while len(under_way) > room:
                 for owner, depth in under_way.popleft().items():
                     self._read(owner, depth)
 
-    def serve(self, rows: int, batch_rows: int, *, classes: int) -> None:
+    def serve(self, rows: int, batch: int, *, classes: int) -> None:
         """Count one question and the word that no other comes."""
         self._announce()
         answers: list[dict[str, int]] = []
-        for number, at in enumerate(range(0, rows, batch_rows)):
-            count = min(batch_rows, rows - at)
+        for number, at in enumerate(range(0, rows, batch)):
+            count = min(batch, rows - at)
             depths = [self._up(owner, count, is_training=False) for owner in self.codecs]
             for depth in depths:
                 self._read(self.label_owner, depth)
@@ -167,7 +169,7 @@ class _Tally:
 
 
 def leaks_of_split(
-    task: SplitTask,
+    spec: SplitSpec,
     widths: Mapping[str, int],
     trained: int,
     questions: int,
@@ -178,15 +180,15 @@ def leaks_of_split(
     if trained:
         yield from CHECKPOINTS.leaks_of_all(parties, parties)
     if questions:
-        yield from QUESTION.leaks_of_all(widths, (task.label_owner,))
+        yield from QUESTION.leaks_of_all(widths, (spec.label_owner,))
     for owner, width in widths.items():
-        codec = make_codec(task.compression, width)
-        sent = trained * task.pace.epochs * (codec.training.count or width)
+        codec = make_codec(spec.split.compress, width)
+        sent = trained * spec.train.epochs * (codec.training.count or width)
         asked = questions * (codec.serving.count or width)
         for leak in (
-            cut_leak(task.label_owner, owner, "training", sent),
-            gradient_leak(task, owner, sent),
-            cut_leak(task.label_owner, owner, "serving", asked),
+            cut_leak(spec.label_owner, owner, "training", sent),
+            gradient_leak(spec, owner, sent),
+            cut_leak(spec.label_owner, owner, "serving", asked),
             classes_leak(owner, questions),
         ):
             if leak.elements:
@@ -214,7 +216,7 @@ class Done:
 
 def summarise(
     session: Session,
-    task: SplitTask,
+    spec: SplitSpec,
     done: Done,
     *,
     name: str,
@@ -228,7 +230,7 @@ def summarise(
 
     Args:
         session: our end.
-        task: what was trained.
+        spec: what was trained.
         done: what was done.
         name: of the result.
         launched: how the parties were started.
@@ -238,7 +240,7 @@ def summarise(
         notes: for the reader of the report.
     """
     plan = forecast(
-        task,
+        spec,
         widths=done.widths,
         rows=done.trained,
         start=done.start,
@@ -248,13 +250,13 @@ def summarise(
     return Result(
         kind="split",
         name=name,
-        protocol=task.about,
+        protocol=spec.about,
         launched=launched,
         parties=(report,),
         forecast=plan,
         metered=session.cost(),
         leakage=session.ledger.entries(),
-        claims=(*claims_of_matching(done.matched), *task.claims()),
+        claims=(*claims_of_matching(done.matched), *spec.claims()),
         utility=utility,
         curves=curves,
         notes=notes,

@@ -29,8 +29,8 @@ from tacit.split.exchange import (
 )
 from tacit.split.scoring import Score, Scored, make_scorer
 from tacit.split.selection import Support
+from tacit.split.spec import SplitSpec
 from tacit.split.stepping import Stepper, TrainingStep, make_optimiser, steps, steps_per_epoch
-from tacit.split.task import SplitTask
 from tacit.vault import Arrays, Checkpoint
 
 TELL_S = 2.0
@@ -65,7 +65,7 @@ class TopTrainer:
 
     Args:
         session: our end of the job.
-        task: the same for everyone.
+        spec: the same for everyone.
         top: takes the owners' cut layers, side by side, as (rows, sum of widths); the label
             owner's own, if it has features, last.
         labels: one class per row.
@@ -82,7 +82,7 @@ class TopTrainer:
     def __init__(
         self,
         session: Session,
-        task: SplitTask,
+        spec: SplitSpec,
         top: nn.Module,
         labels: Tensor,
         *,
@@ -91,12 +91,12 @@ class TopTrainer:
         on_gradient: OnReturned | None = None,
         own: OwnFeatures | None = None,
     ) -> None:
-        _check_labels(labels, task.classes)
-        _check_own(own, task, labels)
-        self.session, self.task, self.top, self.labels = session, task, top, labels
+        _check_labels(labels, spec.classes)
+        _check_own(own, spec, labels)
+        self.session, self.spec, self.top, self.labels = session, spec, top, labels
         self.widths = dict(widths)
         self.codecs: dict[str, Codec] = {
-            owner: make_codec(task.compression, widths[owner]) for owner in task.feature_owners
+            owner: make_codec(spec.split.compress, widths[owner]) for owner in spec.feature_owners
         }
         self.epochs: list[Epoch] = []
         self.start = 0
@@ -104,24 +104,24 @@ class TopTrainer:
         self._on_gradient = on_gradient
         self._own = own
         self._module = top if own is None else nn.ModuleList([top, own.bottom])
-        self._optimiser = make_optimiser(self._module, task.pace, rate=task.pace.top_rate)
+        self._optimiser = make_optimiser(self._module, spec.train, rate=spec.train.top_rate)
         self._stepper = Stepper(self._optimiser)
         self._scorer = make_scorer(
             top,
-            task.defences,
-            class_weights=task.pace.class_weights,
-            sent=len(task.feature_owners),
+            spec.defences,
+            class_weights=spec.train.class_weights,
+            sent=len(spec.feature_owners),
         )
         self._device = next((p.device for p in top.parameters()), torch.device("cpu"))
-        self._is_noisy = any(one.kind.startswith("gradient-") for one in task.defences)
+        self._is_noisy = any(one.kind.startswith("gradient-") for one in spec.defences)
         self._key, self._order_key = os.urandom(KEY_BYTES), os.urandom(KEY_BYTES)
         self._tally = torch.zeros(3, dtype=torch.float64)  # loss, right, rows of this epoch
         self._tell_s = 0.0
 
     def run(self) -> list[Epoch]:
         """Train from the last common checkpoint, or from the start; return every epoch's words."""
-        session, task = self.session, self.task
-        announced = introduce(session, task, rows=len(self.labels), width=0)
+        session, spec = self.session, self.spec
+        announced = introduce(session, spec, rows=len(self.labels), width=0)
         for owner, width in announced.items():
             if width != self.widths[owner]:
                 raise DisagreementError(
@@ -132,18 +132,18 @@ class TopTrainer:
         self.start = start = common_step(session, self._kept.steps() if self._kept else ())
         if start and self._kept is not None:
             self._resume(self._kept.load(start))
-        order = share_order(session, task, self._order_key)
+        order = share_order(session, spec, self._order_key)
         targets = self.labels
-        if label_events(task.defences):
+        if label_events(spec.defences):
             # Randomised once: if this is another attempt, as in the first.
             prg = Prg(keep_key(self._kept, os.urandom(KEY_BYTES)))
-            targets = hide_labels(task.defences, targets, task.classes, prg)
+            targets = hide_labels(spec.defences, targets, spec.classes, prg)
         self._module.train()
-        total = steps_per_epoch(len(self.labels), task.pace) * task.pace.epochs
+        total = steps_per_epoch(len(self.labels), spec.train) * spec.train.epochs
         with session.progress.stage("train", total) as advance:
-            for step in steps(len(self.labels), task.pace, order=order, start=start):
+            for step in steps(len(self.labels), spec.train, order=order, start=start):
                 self._take(step, targets)
-                if (step.number + 1) % steps_per_epoch(len(self.labels), task.pace) == 0:
+                if (step.number + 1) % steps_per_epoch(len(self.labels), spec.train) == 0:
                     self._close_epoch()
                 if step.is_pause:
                     self._save(step.number + 1)
@@ -168,7 +168,7 @@ class TopTrainer:
         """Take in a part of a batch and send its gradients back."""
         name, rows = name_part(step.number, number), step.parts[number]
         cuts = []
-        for owner in self.task.feature_owners:
+        for owner in self.spec.feature_owners:
             seen, kept = receive_cut(
                 self.session, self.codecs[owner], owner, f"forward/{name}", len(rows)
             )
@@ -177,7 +177,7 @@ class TopTrainer:
         stays = () if own is None else (own.detach(),)
         scored = score([*(seen for seen, _ in cuts), *stays], step.number)
         for owner, gradient, (seen, kept) in zip(
-            self.task.feature_owners, scored.gradients[: len(cuts)], cuts, strict=True
+            self.spec.feature_owners, scored.gradients[: len(cuts)], cuts, strict=True
         ):
             draws = f"{owner} backward/{step.number}.{number}"
             packed = self._send_back(owner, f"backward/{name}", gradient, kept, draws=draws)
@@ -199,7 +199,7 @@ class TopTrainer:
         coins = None
         if self._is_noisy or self.codecs[owner].draws_backward:
             prg = Prg(self._key).fork(draws)
-            gradient = blur_gradient(self.task.defences, gradient, prg)
+            gradient = blur_gradient(self.spec.defences, gradient, prg)
             coins = torch.Generator().manual_seed(int(prg.fork("choices").below(2**62, 1)))
         gradient = gradient.cpu()
         if not is_finite(gradient):
@@ -214,7 +214,7 @@ class TopTrainer:
             Epoch(loss=loss / rows, accuracy=right / rows, bytes_so_far=online_bytes(self.session))
         )
         self._tally.zero_()
-        done, total = len(self.epochs), self.task.pace.epochs
+        done, total = len(self.epochs), self.spec.train.epochs
         now = monotonic()
         if now >= self._tell_s or done == total:
             self._tell_s, last = now + TELL_S, self.epochs[-1]
@@ -279,10 +279,10 @@ def _check_labels(labels: Tensor, classes: int) -> None:
         raise DataError(f"wanted classes from 0 to {classes - 1}, got {low} to {high}")
 
 
-def _check_own(own: OwnFeatures | None, task: SplitTask, labels: Tensor) -> None:
-    if (own is not None) != task.label_owner_has_features:
+def _check_own(own: OwnFeatures | None, spec: SplitSpec, labels: Tensor) -> None:
+    if (own is not None) != spec.label_owner_has_features:
         raise ConfigError(
-            f"label_owner_has_features is {task.label_owner_has_features}; wanted columns of the "
+            f"label_owner_has_features is {spec.label_owner_has_features}; wanted columns of the "
             "label owner's own exactly then"
         )
     if own is not None and len(own.rows) != len(labels):

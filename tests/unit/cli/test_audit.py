@@ -25,7 +25,7 @@ from tacit.jobs.audit import AuditJob, audit_job, check_inputs, run
 from tacit.jobs.audit_target import make_target
 from tacit.jobs.federated_job import FederatedJob
 from tacit.jobs.infer_job import InferJob
-from tacit.jobs.split_job import SplitJob
+from tacit.jobs.split import SplitJob
 from tacit.jobs.toml import read_toml
 from tacit.jobs.train_job import TrainJob
 from tacit.nn import OwnModel, parse_layers, to_safetensors
@@ -317,7 +317,7 @@ def split_raw(tmp_path, **tables):
         "data": {"set": "digits", "features": ["clinic"], "labels": "lab", "rows": 150},
         "model": {"kind": "mlp", "width": 16},
         "split": {"compress": {"kind": "randtopk", "k": 3, "alpha": 0.1}},
-        "train": {"epochs": 2, "batch_rows": 32},
+        "train": {"epochs": 2, "batch": 32},
     }
     for name, table in tables.items():
         raw[name] = {**raw.get(name, {}), **table}

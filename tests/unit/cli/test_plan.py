@@ -154,7 +154,7 @@ def test_the_plan_of_a_split_job_is_the_forecast_of_its_run(tmp_path):
             "parties": {"lab": {}, "clinic": {}},
             "data": {"set": "iris", "features": ["clinic"], "labels": "lab"},
             "model": {"kind": "mlp", "width": 8},
-            "train": {"epochs": 1, "batch_rows": 15, "learning_rate": 0.01},
+            "train": {"epochs": 1, "batch": 15, "rate": 0.01},
         }
     )
     parts = run_job(job)
@@ -178,7 +178,7 @@ def test_the_plan_of_matched_files_is_the_forecast_of_their_run(tmp_path):
                 **{"match": "id", "files": {n: str(tmp_path / f"{n}.csv") for n in files}},
             },
             "model": {"kind": "mlp", "width": 4},
-            "train": {"epochs": 1, "batch_rows": 8, "learning_rate": 0.01},
+            "train": {"epochs": 1, "batch": 8, "rate": 0.01},
         }
     )
     planned, parts = foresee(job), run_job(job)

@@ -15,16 +15,15 @@ from tacit.cli.commands.advise import advise_job, show_trials
 from tacit.cli.commands.split import parse_bytes
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import split
-from tacit.jobs.split import attack, models_folder
-from tacit.jobs.split_data import check_inputs, load_part, load_whole
-from tacit.jobs.split_job import SplitJob
+from tacit.jobs.split import SplitJob, attack, check_inputs, models_folder
 from tacit.jobs.toml import read_toml
 from tacit.party import Progress
 from tacit.spec import read_record
+from tacit.split.rows import load_part, load_whole
 from tacit.split.top import TopTrainer
 from tacit.transport.memory import MemoryLane
 
-RATE = {"label_learning_rate": 0.06}
+RATE = {"label_rate": 0.06}
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 
 
@@ -34,7 +33,7 @@ def make(tmp_path, **changes):
         "parties": {"lab": {}, "clinic": {}},
         "data": {"set": "iris", "features": ["clinic"], "labels": "lab"},
         "model": {"kind": "mlp", "width": 8},
-        "train": {"epochs": 6, "batch_rows": 15, "learning_rate": 0.01},
+        "train": {"epochs": 6, "batch": 15, "rate": 0.01},
     }
     for key, table in changes.items():
         raw[key] = {**raw.get(key, {}), **table}
@@ -96,7 +95,7 @@ def test_two_owners_of_columns_and_a_binary_label_measure_the_gradient_norm(tmp_
         tmp_path,
         parties={"bank": {}},
         data={"set": "breast-cancer", "features": ["clinic", "bank"]},
-        train={"epochs": 3, "batch_rows": 64, "class_weights": [1.0, 2.0]},
+        train={"epochs": 3, "batch": 64, "class_weights": [1.0, 2.0]},
     )
     parts = run_job(job)
     names = [metric.name for metric in parts["lab"].result.utility]
@@ -134,7 +133,7 @@ def test_parties_bring_their_own_files(tmp_path):
         "parties": {"lab": {}, "clinic": {}},
         "data": data,
         "model": {"kind": "mlp", "width": 8},
-        "train": {"epochs": 10, "batch_rows": 10, "learning_rate": 0.01},
+        "train": {"epochs": 10, "batch": 10, "rate": 0.01},
     }
     job = read_record(raw, SplitJob, source="test")
     check_inputs(job, ["clinic", "lab"])
@@ -174,7 +173,7 @@ def test_the_label_owners_part_may_have_a_hidden_layer(tmp_path, owners):
 @pytest.mark.parametrize("name", ["split", "split-defended"])
 def test_the_examples_are_whole(name):
     job = read_record(read_toml(JOBS / f"{name}.toml"), SplitJob, source=name)
-    assert job.task(10).label_owner == "lab"
+    assert job.label_owner == "lab"
     assert job.role("clinic") == "feature owner"
 
 
@@ -200,7 +199,7 @@ def test_the_examples_are_whole(name):
             },
             "several feature owners",
         ),
-        ({"train": {"label_learning_rate": -1.0}}, "label_learning_rate: wanted above 0, got -1"),
+        ({"train": {"label_rate": -1.0}}, "label_rate: wanted above 0, got -1"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused_by_key(tmp_path, changes, message):
@@ -209,8 +208,8 @@ def test_a_file_that_makes_no_sense_is_refused_by_key(tmp_path, changes, message
 
 
 def test_the_label_owner_may_learn_at_a_rate_of_its_own(tmp_path):
-    paces = [make(tmp_path, train=extra).task(3).pace for extra in ({}, RATE)]
-    assert [(pace.learning_rate, pace.top_rate) for pace in paces] == [(0.01, 0.01), (0.01, 0.06)]
+    paces = [make(tmp_path, train=extra).train for extra in ({}, RATE)]
+    assert [(pace.rate, pace.top_rate) for pace in paces] == [(0.01, 0.01), (0.01, 0.06)]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +270,7 @@ labels = "lab"
 width = 16
 [train]
 epochs = 3
-batch_rows = 15
+batch = 15
 """
 
 

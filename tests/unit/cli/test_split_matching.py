@@ -7,10 +7,10 @@ import pytest
 
 from support.split import run_job
 from tacit.errors import ConfigError, DataError, TacitError
-from tacit.jobs.split import models_folder
-from tacit.jobs.split_data import check_inputs, load_own
-from tacit.jobs.split_job import ServeTable, SplitJob
+from tacit.jobs.split import SplitJob, check_inputs, models_folder
 from tacit.spec import read_record
+from tacit.split.rows import load_own
+from tacit.split.spec import ServeSpec
 
 LABELS = {name: name % 2 for name in range(1000)}
 
@@ -52,7 +52,7 @@ def make(tmp_path, tables, **data):
             **data,
         },
         "model": {"kind": "mlp", "width": 8},
-        "train": {"epochs": 12, "batch_rows": 10, "learning_rate": 0.01},
+        "train": {"epochs": 12, "batch": 10, "rate": 0.01},
     }
     return read_record(raw, SplitJob, source="test")
 
@@ -174,7 +174,7 @@ def test_a_label_owner_brings_columns_of_its_own_and_serves_with_them(tmp_path):
     write(tmp_path / "lab.csv", mine)
     serving = replace(
         job,
-        serve=ServeTable(models=models_folder(job.out)),
+        serve=ServeSpec(models=models_folder(job.out)),
         data=replace(job.data, match=None),
         job=replace(job.job, out=job.out.with_name("asked")),
     )

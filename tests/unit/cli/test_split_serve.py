@@ -9,10 +9,10 @@ import pytest
 
 from support.split import run_job
 from tacit.errors import ConfigError, DataError
-from tacit.jobs.split import models_folder
-from tacit.jobs.split_data import check_inputs, load_part
-from tacit.jobs.split_job import ServeTable, SplitJob
+from tacit.jobs.split import SplitJob, check_inputs, models_folder
 from tacit.spec import read_record
+from tacit.split.rows import load_part
+from tacit.split.spec import ServeSpec
 
 OWNERS = ["clinic", "bank"]
 
@@ -43,7 +43,7 @@ def make(folder, owners, **changes):
         "data": data | changes.pop("data", {}),
         "model": {"kind": "mlp", "width": 8},
         "split": {"compress": {"kind": "randtopk", "k": 3}},
-        "train": {"epochs": 15, "batch_rows": 16, "learning_rate": 0.01},
+        "train": {"epochs": 15, "batch": 16, "rate": 0.01},
         **changes,
     }
     return read_record(raw, SplitJob, source="test")
@@ -56,7 +56,7 @@ def predictions(part):
 def serving(job, **data):
     return replace(
         job,
-        serve=ServeTable(models=models_folder(job.out)),
+        serve=ServeSpec(models=models_folder(job.out)),
         data=replace(job.data, **data),
         job=replace(job.job, out=job.out.with_name("asked")),
     )

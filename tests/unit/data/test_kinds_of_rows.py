@@ -62,7 +62,7 @@ def federated(x):
 
 def split(x):
     pace = tacit.split.TrainingPace(epochs=1)
-    found = tacit.split.fit(network(), features=x, labels=Y, cut="1", pace=pace)
+    found = tacit.split.fit(network(), features=x, labels=Y, cut="1", train=pace)
     return found.predict(x)
 
 

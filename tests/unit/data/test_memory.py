@@ -126,7 +126,7 @@ def test_every_front_takes_a_data_set(given):
         features=given,
         labels=given,
         cut="1",
-        pace=tacit.split.TrainingPace(epochs=1),
+        train=tacit.split.TrainingPace(epochs=1),
     )
     assert torch.equal(split.predict(given), split.predict(torch.tensor(X).float()))
 

@@ -20,7 +20,9 @@ from tacit.split import (
 
 
 def make_halves(task):
-    return Halves(bottom=make_bottom(), top=make_top(), codec=make_codec(task.compression, WIDTH))
+    return Halves(
+        bottom=make_bottom(), top=make_top(), codec=make_codec(task.split.compress, WIDTH)
+    )
 
 
 def test_every_candidate_fits_and_the_next_milder_does_not():
@@ -31,7 +33,7 @@ def test_every_candidate_fits_and_the_next_milder_does_not():
     assert all(one.training_bytes <= budget for one in found)
     top = next(one.compression for one in found if one.compression.kind == "topk")
     milder = make_codec(Compression(kind="topk", k=top.k + 1), WIDTH)
-    assert training_bytes(milder, 60, task.pace) > budget
+    assert training_bytes(milder, 60, task.train) > budget
 
 
 def test_a_budget_that_nothing_fits_is_refused_with_the_least_that_would():

@@ -7,7 +7,7 @@ import torch
 
 from tacit.errors import ConfigError
 from tacit.ring import Prg
-from tacit.split import Defence, SplitTask, claims_of, epsilon_of
+from tacit.split import CutSpec, Defence, SplitData, SplitSpec, claims_of, epsilon_of
 from tacit.split.defend import (
     blur_activations,
     blur_gradient,
@@ -99,7 +99,7 @@ def test_label_dp_tells_the_truth_as_often_as_its_epsilon_allows():
 
 def test_what_is_done_at_the_cut_is_said_with_its_defences():
     told = [
-        SplitTask(feature_owners=("a",), label_owner="b", classes=2, defences=one).about
+        SplitSpec(data=SplitData(features=("a",), labels="b"), split=CutSpec(also_defend=one)).about
         for one in ((), (Defence(kind="label-dp", epsilon=2.0), Defence(kind="gradient-norm")))
     ]
     assert told == [

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from tacit.errors import ConfigError, DataError
-from tacit.split import Compression, Defence, TrainingPace, fit
+from tacit.split import Compression, CutSpec, Defence, TrainingPace, fit
 from tacit.split.rows import divide_rows
 
 ROWS, CLASSES = 120, 3
 # One batch is all rows: then the order of rows, which parties draw in secret, does not matter.
-WHOLE = {"epochs": 6, "batch_rows": 1000, "optimiser": "sgd", "learning_rate": 0.2}
+WHOLE = {"epochs": 6, "batch": 1000, "optimiser": "sgd", "rate": 0.2}
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_one_model_is_cut_and_trained_as_it_would_be_in_one_place(rows):
     x, y = rows
     model = make_model()
     before = copy.deepcopy(model.state_dict())
-    found = fit(model, cut="cut", features=x.numpy(), labels=y.numpy(), pace=TrainingPace(**WHOLE))
+    found = fit(model, cut="cut", features=x.numpy(), labels=y.numpy(), train=TrainingPace(**WHOLE))
     train_x, train_y = (divide_rows(one, test_share=0.2, is_scaled=False).train for one in rows)
     plain = train_plainly(model, train_x, train_y)
     assert torch.allclose(found.logits(x), plain(x), atol=1e-4)
@@ -90,7 +90,7 @@ def test_a_label_owner_with_columns_trains_as_one_model_and_sends_no_more(rows, 
         top=top,
         features={"clinic": x[:, :4], "labels": x[:, 4:]},
         labels=y,
-        pace=TrainingPace(**WHOLE, micro_batches=4),
+        train=TrainingPace(**WHOLE, micro_batches=4),
     )
     train_x, train_y = (divide_rows(one, test_share=0.2, is_scaled=False).train for one in rows)
     plain = train_plainly(Beside(clinic, lab, top), train_x, train_y)
@@ -101,7 +101,7 @@ def test_a_label_owner_with_columns_trains_as_one_model_and_sends_no_more(rows, 
         top=nn.Linear(8, CLASSES),
         features={"clinic": x[:, :4]},
         labels=y,
-        pace=TrainingPace(**WHOLE, micro_batches=4),
+        train=TrainingPace(**WHOLE, micro_batches=4),
     )
     # What the label owner computes from its own columns never travels.
     assert _online(found) == _online(alone)
@@ -126,7 +126,14 @@ def test_class_weights_count_as_in_plain_torch(rows, defences):
         (1.0, 4.0, 0.5),
         TrainingPace(**WHOLE, class_weights=(1.0, 4.0, 0.5), micro_batches=3),
     )
-    found = fit(make_model(), cut="cut", features=x, labels=y, pace=pace, defences=defences)
+    found = fit(
+        make_model(),
+        cut="cut",
+        features=x,
+        labels=y,
+        train=pace,
+        split=CutSpec(also_defend=defences),
+    )
     train_x, train_y = (divide_rows(one, test_share=0.2, is_scaled=False).train for one in rows)
     weighted, alike = (
         train_plainly(make_model(), train_x, train_y, one) for one in (weights, None)
@@ -141,7 +148,7 @@ def test_class_weights_count_as_in_plain_torch(rows, defences):
             cut="cut",
             features=x,
             labels=y,
-            pace=TrainingPace(class_weights=(1.0, 2.0)),
+            train=TrainingPace(class_weights=(1.0, 2.0)),
         )
 
 
@@ -153,7 +160,7 @@ def test_processes_send_what_threads_send_and_train_what_they_train(rows):
             cut="cut",
             features=x,
             labels=y,
-            pace=TrainingPace(**WHOLE),
+            train=TrainingPace(**WHOLE),
             compress=Compression(kind="topk", k=6),
             launch=launch,
         )
@@ -168,13 +175,13 @@ def test_processes_send_what_threads_send_and_train_what_they_train(rows):
 def test_gradients_can_be_watched_and_steps_counted_as_they_go(rows):
     x, y = rows
     seen, told = [], []
-    pace = TrainingPace(epochs=1, batch_rows=32)
+    pace = TrainingPace(epochs=1, batch=32)
     fit(
         make_model(),
         cut="cut",
         features=x,
         labels=y,
-        pace=pace,
+        train=pace,
         on_gradient=lambda owner, one: seen.append((owner, len(one.rows))),
         report=lambda *where: told.append(where),
     )
@@ -239,7 +246,7 @@ def test_gradients_tell_a_feature_owner_the_label_owners_own_column():
             "labels": column[:, None].float(),
         },
         labels=y,
-        pace=TrainingPace(epochs=15, batch_rows=64, learning_rate=0.02),
+        train=TrainingPace(epochs=15, batch=64, rate=0.02),
         on_gradient=lambda owner, one: seen.update(
             zip(one.rows.tolist(), one.gradient.norm(dim=1).tolist(), strict=True)
         ),

@@ -19,7 +19,7 @@ def online(cost):
     [
         (("clinic",), {}, {}),
         (("clinic",), {"kind": "randtopk-coded", "k": 3}, {"in_flight": 3, "checkpoint_every": 4}),
-        (("clinic",), {"kind": "quantise", "bits": 3}, {"micro_batches": 3, "batch_rows": 17}),
+        (("clinic",), {"kind": "quantise", "bits": 3}, {"micro_batches": 3, "batch": 17}),
         (("clinic", "bank"), {"kind": "topk", "k": 2}, {"in_flight": 2, "micro_batches": 2}),
     ],
 )

@@ -16,7 +16,8 @@ from tacit.split import (
     Compression,
     Defence,
     Halves,
-    SplitTask,
+    NetworkSpec,
+    SplitData,
     TrainingPace,
     defend,
     fit_locally,
@@ -40,15 +41,15 @@ def test_a_split_model_takes_the_steps_of_the_whole_one():
         optimiser.zero_grad()
         nn.functional.cross_entropy(whole(x), y).backward()
         optimiser.step()
-    found = run_split(make_task(epochs=5, batch_rows=60), bottoms={"clinic": bottom}, top=top)
+    found = run_split(make_task(epochs=5, batch=60), bottoms={"clinic": bottom}, top=top)
     for ours, theirs in zip(weights(found), whole.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs.detach(), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("pace", [{"micro_batches": 4}, {"micro_batches": 60, "batch_rows": 60}])
+@pytest.mark.parametrize("pace", [{"micro_batches": 4}, {"micro_batches": 60, "batch": 60}])
 def test_micro_batches_do_not_change_the_step(pace):
-    whole = run_split(make_task(**{"batch_rows": 60, **pace, "micro_batches": 1}))
-    parts = run_split(make_task(**{"batch_rows": 60, **pace}))
+    whole = run_split(make_task(**{"batch": 60, **pace, "micro_batches": 1}))
+    parts = run_split(make_task(**{"batch": 60, **pace}))
     for ours, theirs in zip(weights(parts), weights(whole), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
@@ -127,7 +128,7 @@ def test_a_pair_that_comes_near_does_not_throw_its_class_away(seed):
     task = make_task(
         defences=(Defence(kind="potential-energy", weight=0.1, form="plane"),), epochs=12
     )
-    codec = make_codec(task.compression, WIDTH)
+    codec = make_codec(task.split.compress, WIDTH)
     halves = Halves(bottom=make_bottom(), top=make_top(), codec=codec)
     losses = fit_locally(task, halves, *rows(), seed=seed)
     assert max(losses[6:]) < losses[0] / 2
@@ -153,8 +154,8 @@ def test_a_resumed_training_ends_in_the_same_bits(tmp_path, changes, forgetful):
         compression=Compression(kind="topk", k=3, feedback=True),
         defences=(Defence(kind="label-dp", epsilon=2.0),),
         optimiser="adam",
-        learning_rate=0.01,
-        label_learning_rate=0.04,
+        rate=0.01,
+        label_rate=0.04,
         checkpoint_every=2,
         **changes,
     )
@@ -265,7 +266,7 @@ def test_another_k_is_named():
 def test_another_cut_layer_is_named():
     task = make_task()
     with pytest.raises(DisagreementError, match="cuts the model at another layer"):
-        run_split(task, tasks={"clinic": replace(task, cut="first")})
+        run_split(task, tasks={"clinic": replace(task, model=NetworkSpec(cut="first"))})
 
 
 def test_a_cut_layer_of_another_width_is_named():
@@ -275,14 +276,14 @@ def test_a_cut_layer_of_another_width_is_named():
 
 def test_another_task_is_found_by_its_hash():
     task = make_task()
-    other = replace(task, pace=replace(task.pace, learning_rate=0.2))
+    other = replace(task, train=replace(task.train, rate=0.2))
     with pytest.raises(DisagreementError, match="another split task"):
         run_split(task, tasks={"clinic": other})
 
 
 def test_another_rate_of_the_label_owner_is_another_task():
     task = make_task()
-    other = replace(task, pace=replace(task.pace, label_learning_rate=0.2))
+    other = replace(task, train=replace(task.train, label_rate=0.2))
     with pytest.raises(DisagreementError, match="another split task"):
         run_split(task, tasks={"clinic": other})
 
@@ -291,8 +292,8 @@ def test_another_rate_of_the_label_owner_is_another_task():
 def test_each_side_steps_at_its_own_rate(is_local):
     """Without momentum a step is the rate times the gradient, which is the same for all rates."""
     moves = []
-    for rates in ({}, {"learning_rate": 0.2}, {"label_learning_rate": 0.3}):
-        pace = {"epochs": 1, "batch_rows": 60, **rates}
+    for rates in ({}, {"rate": 0.2}, {"label_rate": 0.3}):
+        pace = {"epochs": 1, "batch": 60, **rates}
         moves.append(first_step(make_task(**pace), is_local=is_local))
     (bottom, top), faster_bottom, faster_top = moves
     torch.testing.assert_close(faster_bottom, (2 * bottom, 2 * top))
@@ -304,7 +305,7 @@ def first_step(task, *, is_local):
     bottom, top = make_bottom(), make_top()
     before = bottom[0].weight.detach().clone(), top.weight.detach().clone()
     if is_local:
-        halves = Halves(bottom=bottom, top=top, codec=make_codec(task.compression, WIDTH))
+        halves = Halves(bottom=bottom, top=top, codec=make_codec(task.split.compress, WIDTH))
         fit_locally(task, halves, *rows(), seed=0)
     else:
         run_split(task, bottoms={"clinic": bottom}, top=top)
@@ -351,10 +352,10 @@ def test_a_batch_with_a_single_member_of_a_class_trains():
     ("settings", "message"),
     [
         ({"epochs": 0}, "epochs: wanted at least 1"),
-        ({"batch_rows": 4, "micro_batches": 5}, "cannot cut 4 rows into 5"),
-        ({"learning_rate": 0.0}, "learning_rate"),
-        ({"label_learning_rate": 0.0}, "label_learning_rate: wanted above 0, got 0.0"),
-        ({"label_learning_rate": math.inf}, "label_learning_rate: wanted above 0, got inf"),
+        ({"batch": 4, "micro_batches": 5}, "cannot cut 4 rows into 5"),
+        ({"rate": 0.0}, "rate"),
+        ({"label_rate": 0.0}, "label_rate: wanted above 0, got 0.0"),
+        ({"label_rate": math.inf}, "label_rate: wanted above 0, got inf"),
     ],
 )
 def test_a_pace_that_makes_no_sense_is_refused(settings, message):
@@ -364,4 +365,4 @@ def test_a_pace_that_makes_no_sense_is_refused(settings, message):
 
 def test_one_party_with_both_is_refused():
     with pytest.raises(ConfigError, match="it can train alone"):
-        SplitTask(feature_owners=("lab",), label_owner="lab", classes=2)
+        SplitData(features=("lab",), labels="lab", classes=2)

@@ -15,13 +15,13 @@ from tacit.audit.split.views import SeenGradients, SeenLayer, pick_leak
 from tacit.audit.views import seeded
 from tacit.errors import DataError
 from tacit.result import Curve, Metric
-from tacit.split import SplitTask, keep_probability, label_events
+from tacit.split import SplitSpec, keep_probability, label_events
 
 _LARGEST_CLOUD = 400
 
 
 def audit_answers(
-    task: SplitTask, cut: Tensor, labels: Tensor, *, per_class: int = 1
+    spec: SplitSpec, cut: Tensor, labels: Tensor, *, per_class: int = 1
 ) -> list[Metric]:
     """Attack what the label owner itself saw: the cut layer as it came."""
     generator = seeded(0)
@@ -31,7 +31,7 @@ def audit_answers(
     if not int(rest.sum()):
         return []
     seen = SeenLayer(
-        leaked=cut[chosen], leaked_labels=labels[chosen], targets=cut[rest], classes=task.classes
+        leaked=cut[chosen], leaked_labels=labels[chosen], targets=cut[rest], classes=spec.classes
     )
     truth = labels[rest]
     found = [
@@ -45,14 +45,14 @@ def audit_answers(
             ("whitened fine-tuning", fine_tune_whitened),
         )
     ]
-    if len(truth) >= task.classes:
+    if len(truth) >= spec.classes:
         guess = cluster(seen, generator=generator)
-        found.append(score_clusters("k-means on what was sent", guess, truth, task.classes))
+        found.append(score_clusters("k-means on what was sent", guess, truth, spec.classes))
     return found
 
 
 def audit_returned(
-    task: SplitTask,
+    spec: SplitSpec,
     watch: Watch,
     labels: Tensor,
     *,
@@ -62,27 +62,27 @@ def audit_returned(
     """Attack what the label owner itself sent: the gradients, which depend on training labels."""
     found: list[Metric] = []
     curves: list[Curve] = []
-    for done, owner in enumerate(task.feature_owners):
+    for done, owner in enumerate(spec.feature_owners):
         report(done)
         try:
             seen, truth = watch.see(
                 owner,
                 labels,
                 per_class=per_class,
-                classes=task.classes,
-                defences=task.defences,
+                classes=spec.classes,
+                defences=spec.defences,
             )
         except DataError:  # resumed within its last epoch, or too few rows
             continue
         told = audit_gradients(seen, truth, per_class=per_class, owner=owner)
         found += told.metrics
         curves += told.curves
-        if task.classes == 2:
+        if spec.classes == 2:
             found += _audit_norms(owner, seen, truth)
     return found, curves
 
 
-def state_told(task: SplitTask, told: Sequence[Metric]) -> tuple[str, ...]:
+def state_told(spec: SplitSpec, told: Sequence[Metric]) -> tuple[str, ...]:
     """Say in words how many labels of training rows the gradients gave away."""
     shares = [one for one in told if one.unit == "fraction" and one.value is not None]
     if not shares:
@@ -92,7 +92,7 @@ def state_told(task: SplitTask, told: Sequence[Metric]) -> tuple[str, ...]:
         f"Gradients gave away {100 * (best.value or 0):.1f} % of the labels of {best.samples} rows "
         f"trained on ({best.name}; {best.note})."
     )
-    kept = [keep_probability(task.classes, one.epsilon) for one in label_events(task.defences)]
+    kept = [keep_probability(spec.classes, one.epsilon) for one in label_events(spec.defences)]
     if kept:
         return (said, f"Label privacy: {100 * min(kept):.1f} % of labels were trained on as is.")
     return (

@@ -18,11 +18,11 @@ from tacit.audit.split.training import Watch
 from tacit.cluster import open_cluster
 from tacit.party import Progress
 from tacit.result import Curve, Metric
+from tacit.spec import Count, refuse
 from tacit.split import (
     Defence,
     Halves,
-    NetworkSpec,
-    SplitTask,
+    SplitSpec,
     cut_model,
     fit_locally,
     make_codec,
@@ -35,19 +35,25 @@ _SWEPT = {"potential-energy": "weight", "distance-correlation": "weight", "label
 
 @dataclass(frozen=True, kw_only=True)
 class CutAudit:
-    """How a cut is attacked.
+    """[audit]: how the result is attacked.
 
     Attributes:
-        per_class: labels of every class that the attacker holds.
+        leaked_per_class: labels that the attacker holds.
         before: an earlier layer to attack too, as the bottom model names it.
         sweep: strengths of the main defence to draw the frontier with; each trains a model.
         ray: the address of a Ray cluster of one's own to train them on, or "local".
+        tsne: whether to draw the cut layer by t-SNE besides PCA.
     """
 
-    per_class: int = 1
+    leaked_per_class: Count = 1
     before: str | None = None
     sweep: tuple[float, ...] = ()
     ray: str | None = None
+    tsne: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ray is not None and not self.sweep:
+            refuse("ray", "wanted audit.sweep, which it spreads over machines")
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,7 @@ class Trial(Protocol):
 
 
 def audit_whole(
-    task: SplitTask,
-    network: NetworkSpec,
+    spec: SplitSpec,
     bottom: nn.Module,
     data: WholeData,
     *,
@@ -87,8 +92,7 @@ def audit_whole(
     """Attack the first feature owner's bottom model, with the base lines beside; draw the sweep.
 
     Args:
-        task: what was trained.
-        network: the architecture.
+        spec: what was trained.
         bottom: the first feature owner's trained part.
         data: the rows of all owners, in equal blocks of columns.
         how: the attacks.
@@ -96,37 +100,36 @@ def audit_whole(
     """
     steps = progress or Progress()
     train, test = (
-        torch.tensor_split(x, task.bottoms, dim=-1)[0] for x in (data.train_x, data.test_x)
+        torch.tensor_split(x, spec.bottoms, dim=-1)[0] for x in (data.train_x, data.test_x)
     )
     block = replace(data, train_x=train, test_x=test)
-    target = target_of(task, network, bottom, block, before=how.before)
+    target = target_of(spec, bottom, block, before=how.before)
     with steps.stage("attacking labels at the cut"):
-        metrics = audit_labels(target, per_class=how.per_class)
+        metrics = audit_labels(target, per_class=how.leaked_per_class)
     with steps.stage("rebuilding inputs from the cut"):
         metrics = (*metrics, audit_inputs(target))
-    if task.bottoms > 1 or not how.sweep:
+    if spec.bottoms > 1 or not how.sweep:
         return metrics, ()
-    name = f"sweeping the defence {task.defences[0].kind}"
+    name = f"sweeping the defence {spec.defences[0].kind}"
     with steps.stage(name, len(how.sweep)) as advance:
-        return metrics, draw_sweep(task, network, data, how=how, report=advance)
+        return metrics, draw_sweep(spec, data, how=how, report=advance)
 
 
 def draw_sweep(
-    task: SplitTask,
-    network: NetworkSpec,
+    spec: SplitSpec,
     data: WholeData,
     *,
     how: CutAudit,
     report: Callable[[int], None] = lambda done: None,
 ) -> tuple[Curve, ...]:
     """Draw attack success against task accuracy, and the base line of perfect protection."""
-    trial = partial(try_strength, task, network, data, how.per_class)
+    trial = partial(try_strength, spec, data, how.leaked_per_class)
     run = sweep_here if how.ray is None else partial(sweep_on_ray, address=how.ray)
     points = sorted(
         run(trial, how.sweep, report=report), key=lambda one: (one.accuracy, one.attack)
     )
     base = points[-1].base_line
-    main = task.defences[0]
+    main = spec.defences[0]
     swept = f"{main.kind}, {_setting(main)} swept"
     return (
         _frontier(
@@ -186,18 +189,15 @@ def sweep_on_ray(
         return found
 
 
-def try_strength(
-    task: SplitTask, network: NetworkSpec, data: WholeData, per_class: int, strength: float
-) -> Point:
+def try_strength(spec: SplitSpec, data: WholeData, per_class: int, strength: float) -> Point:
     """Train the whole model here with the main defence at one strength, and attack it."""
-    main = task.defences[0]
-    defences = (_with(main, strength), *task.defences[1:])
-    trial = replace(task, defences=defences)
+    defended = replace(spec.split, defend=_with(spec.defences[0], strength))
+    trial = replace(spec, split=defended)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # all points start alike, wherever they are tried
-        halves = cut_model(network(data.train_x.shape[1:]), trial, data.train_x)
+        halves = cut_model(spec.model(data.train_x.shape[1:], spec.classes), trial, data.train_x)
     told = watch_training(trial, halves, data)
-    target = target_of(trial, network, halves.bottom, data)
+    target = target_of(trial, halves.bottom, data)
     found = audit_labels(target, per_class=per_class)
     return Point(
         accuracy=halves.accuracy(data.test_x, data.test_y),
@@ -209,12 +209,12 @@ def try_strength(
     )
 
 
-def watch_training(task: SplitTask, halves: Halves, data: WholeData) -> Told:
+def watch_training(spec: SplitSpec, halves: Halves, data: WholeData) -> Told:
     """Train both parts here, and read training labels off the gradients that came back."""
-    owner = task.feature_owners[0]
-    watch = Watch(len(data.train_x), task.pace)
+    owner = spec.feature_owners[0]
+    watch = Watch(len(data.train_x), spec.train)
     fit_locally(
-        task,
+        spec,
         halves,
         data.train_x,
         data.train_y,
@@ -225,16 +225,15 @@ def watch_training(task: SplitTask, halves: Halves, data: WholeData) -> Told:
         owner,
         data.train_y,
         per_class=1,
-        classes=task.classes,
-        defences=task.defences,
+        classes=spec.classes,
+        defences=spec.defences,
         inputs=data.train_x,
     )
     return audit_gradients(seen, truth)
 
 
 def target_of(
-    task: SplitTask,
-    network: NetworkSpec,
+    spec: SplitSpec,
     bottom: nn.Module,
     data: WholeData,
     *,
@@ -243,10 +242,10 @@ def target_of(
     """Return what the audit attacks, with rows for the attacker and rows to attack."""
     with torch.no_grad():
         width = bottom(data.train_x[:2]).shape[1]
-    codec = make_codec(task.compression, width)
+    codec = make_codec(spec.split.compress, width)
     return Target(
         bottom=bottom,
-        make_model=lambda: network(data.train_x.shape[1:]),
+        make_model=lambda: spec.model(data.train_x.shape[1:], spec.classes),
         pool=(data.train_x[:_LARGEST_AUDIT], data.train_y[:_LARGEST_AUDIT]),
         targets=(data.test_x[:_LARGEST_AUDIT], data.test_y[:_LARGEST_AUDIT]),
         classes=data.classes,

@@ -12,7 +12,7 @@ from tacit.audit.split import Target as SplitTarget
 from tacit.audit.split import Watch, audit_gradients, audit_inputs, audit_labels
 from tacit.audit.target import TorchClassifier, code_of
 from tacit.audit.targets.target import Side, Target, halve_rows
-from tacit.split import Codec, Halves, NetworkSpec, SplitTask, cut_model, fit_locally
+from tacit.split import Codec, Halves, SplitSpec, cut_model, fit_locally, make_head
 
 _LARGEST_AUDIT = 2000
 _LABEL_THREAT = Threat(
@@ -60,13 +60,12 @@ class SplitTrainer:
     Guarantee: none. Whoever knows the seed knows the noise of the defences.
     """
 
-    task: SplitTask
-    network: NetworkSpec
+    spec: SplitSpec
 
     @property
     def recipe(self) -> str:
         """Return the settings that decide the outcome, and the code, as text."""
-        return "\n".join([repr(self.task), repr(self.network), code_of(cut_model)])
+        return "\n".join([repr(self.spec), code_of(cut_model)])
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
         """Return the joined model, trained on these rows alone."""
@@ -74,13 +73,13 @@ class SplitTrainer:
 
     def train(self, x: Tensor, y: Tensor, *, seed: int, watch: Watch | None = None) -> Halves:
         """Return both parts, trained on these rows alone; `watch` sees what comes back."""
-        task = self.task
+        spec = self.spec
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             halves = self._build(x)
-        owner = task.feature_owners[0]
+        owner = spec.feature_owners[0]
         fit_locally(
-            task,
+            spec,
             halves,
             x,
             y,
@@ -90,17 +89,17 @@ class SplitTrainer:
         return halves
 
     def _build(self, x: Tensor) -> Halves:
-        task = self.task
-        blocks = torch.tensor_split(x[:2], task.bottoms, dim=-1)
-        parts = [cut_model(self.network(one.shape[1:]), task, one) for one in blocks]
-        if task.bottoms == 1:
+        spec = self.spec
+        blocks = torch.tensor_split(x[:2], spec.bottoms, dim=-1)
+        parts = [cut_model(spec.model(one.shape[1:], spec.classes), spec, one) for one in blocks]
+        if spec.bottoms == 1:
             return parts[0]
         return Halves(
             bottom=SideBySide([one.bottom for one in parts]),
-            top=self.network.head(task.bottoms),
+            top=make_head(spec.bottoms * spec.model.width, spec.classes, hidden=spec.model.hidden),
             # It has all of a codec that training here asks for.
             codec=Apiece(parts[0].codec),  # type: ignore[arg-type]
-            own_width=self.network.width if task.label_owner_has_features else 0,
+            own_width=spec.model.width if spec.label_owner_has_features else 0,
         )
 
 
@@ -171,21 +170,21 @@ def split_target(
         before: an earlier layer to attack too, as the bottom model names it.
     """
     members, others = halve_rows((x, y), rows)
-    task = trainer.task
-    watch = Watch(len(members[1]), task.pace)
+    spec = trainer.spec
+    watch = Watch(len(members[1]), spec.train)
     halves = trainer.train(*members, seed=0, watch=watch)
     return Target(
         model=TorchClassifier(Joined(halves)),
         trainer=trainer,
         members=members,
         non_members=others,
-        classes=task.classes,
+        classes=spec.classes,
         threats=("scores", "labels", "shadows"),
         findings=(
-            *_attack_gradients(task, watch, members, per_class),
+            *_attack_gradients(spec, watch, members, per_class),
             *_attack_cut(trainer, halves, (members, others), per_class, before),
         ),
-        claims=task.claims(),
+        claims=spec.claims(),
         notes=(
             "Attacked: both parts, trained here on half of all rows as the job says.",
             "No party holds both parts: attacks on all weights are left out.",
@@ -194,17 +193,17 @@ def split_target(
 
 
 def _attack_gradients(
-    task: SplitTask, watch: Watch, members: Side, per_class: int
+    spec: SplitSpec, watch: Watch, members: Side, per_class: int
 ) -> tuple[Finding, ...]:
     """Read the labels of the rows trained on off the gradients; those of all owners together."""
-    blocks = torch.tensor_split(members[0], task.bottoms, dim=-1)
+    blocks = torch.tensor_split(members[0], spec.bottoms, dim=-1)
     seen, truth = watch.see(
-        task.feature_owners[0],
+        spec.feature_owners[0],
         members[1],
         per_class=per_class,
-        classes=task.classes,
-        defences=task.defences,
-        inputs=torch.cat(blocks[: len(task.feature_owners)], dim=-1),
+        classes=spec.classes,
+        defences=spec.defences,
+        inputs=torch.cat(blocks[: len(spec.feature_owners)], dim=-1),
     )
     told = audit_gradients(seen, truth, per_class=per_class)
     return tuple(
@@ -221,7 +220,7 @@ def _attack_cut(
     before: str | None,
 ) -> tuple[Finding, ...]:
     """Attack labels and inputs at the first feature owner's cut."""
-    count = trainer.task.bottoms
+    count = trainer.spec.bottoms
     bottom = halves.bottom.parts[0] if isinstance(halves.bottom, SideBySide) else halves.bottom
     codec = halves.codec.codec if isinstance(halves.codec, Apiece) else halves.codec
     sides = [
@@ -231,10 +230,10 @@ def _attack_cut(
     shape = sides[0][0].shape[1:]
     target = SplitTarget(
         bottom=bottom,
-        make_model=lambda: trainer.network(shape),
+        make_model=lambda: trainer.spec.model(shape, trainer.spec.classes),
         pool=sides[0],
         targets=sides[1],
-        classes=trainer.task.classes,
+        classes=trainer.spec.classes,
         before=before,
         as_sent=lambda h: codec.apply(h, is_training=False),
     )

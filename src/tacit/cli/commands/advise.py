@@ -12,20 +12,20 @@ from tacit.audit import clopper_pearson
 from tacit.cli.environment import data_folders
 from tacit.cli.screen import say
 from tacit.errors import ConfigError
-from tacit.jobs.split_data import load_whole
-from tacit.jobs.split_job import SplitJob
+from tacit.jobs.split import SplitJob
 from tacit.jobs.toml import read_toml
 from tacit.spec import read_record
 from tacit.split import (
     Compression,
     CompressionTrial,
     Halves,
-    SplitTask,
+    SplitSpec,
     cut_model,
     fitting,
     recommend,
     try_candidates,
 )
+from tacit.split.rows import load_whole
 
 
 @dataclass(frozen=True)
@@ -52,24 +52,15 @@ def advise_job(
     if len(job.data.features) > 1:
         raise ConfigError(f"{path}: advice is for one feature owner, got {len(job.data.features)}")
     data = load_whole(job, data_folders())
-    task = job.task(data.classes)
-    network, rows = job.model.network(data.classes), data.train_x
+    job, rows = job.with_classes(data.classes), data.train_x
 
-    def make(trial: SplitTask) -> Halves:
-        return cut_model(network(rows.shape[1:]), trial, rows[:2])
+    def make(trial: SplitSpec) -> Halves:
+        return cut_model(trial.model(rows.shape[1:], trial.classes), trial, rows[:2])
 
-    width = make(task).codec.width
-    candidates = fitting(task, rows=len(rows), width=width, budget_bytes=budget_bytes)
+    width = make(job).codec.width
+    candidates = fitting(job, rows=len(rows), width=width, budget_bytes=budget_bytes)
     trials = []
-    found = try_candidates(
-        task,
-        candidates,
-        make,
-        rows,
-        data.train_y,
-        seeds=seeds,
-    )
-    for trial in found:
+    for trial in try_candidates(job, candidates, make, rows, data.train_y, seeds=seeds):
         trials.append(trial)
         say(console, f"{len(trials)}/{len(candidates)} {describe(trial.candidate.compression)}")
     best = recommend(trials)

@@ -10,17 +10,15 @@ from tacit.audit.split import CutAudit, audit_whole
 from tacit.audit.split.sweep import Point, draw_sweep, sweep_here, sweep_on_ray, try_strength
 from tacit.data import load_dataset
 from tacit.party import Progress
-from tacit.split import Defence, NetworkSpec, SplitTask, TrainingPace
+from tacit.split import CutSpec, Defence, NetworkSpec, SplitData, SplitSpec, TrainingPace
 from tacit.split.local import make_bottom
 from tacit.split.rows import divide_whole
 
-NETWORK = NetworkSpec(classes=3, width=8)
-TASK = SplitTask(
-    feature_owners=("clinic",),
-    label_owner="lab",
-    classes=3,
-    defences=(Defence(kind="potential-energy", weight=1.0),),
-    pace=TrainingPace(epochs=4, batch_rows=15, learning_rate=0.01),
+SPEC = SplitSpec(
+    data=SplitData(features=("clinic",), labels="lab", classes=3),
+    model=NetworkSpec(width=8),
+    split=CutSpec(defend=Defence(kind="potential-energy", weight=1.0)),
+    train=TrainingPace(epochs=4, batch=15, rate=0.01),
 )
 
 
@@ -41,7 +39,7 @@ def test_strengths_are_tried_in_the_order_asked_for_and_counted():
 
 
 def test_the_frontier_has_one_point_for_each_strength_beside_the_base_line(iris):
-    frontier, gradients, base = draw_sweep(TASK, NETWORK, iris, how=CutAudit(sweep=(4.0, 0.25)))
+    frontier, gradients, base = draw_sweep(SPEC, iris, how=CutAudit(sweep=(4.0, 0.25)))
     assert frontier.name == "the bottom model, potential-energy, weight swept"
     assert gradients.name == "training labels by gradients, potential-energy, weight swept"
     assert len(frontier.points) == len(gradients.points) == 2
@@ -53,9 +51,8 @@ def test_the_frontier_has_one_point_for_each_strength_beside_the_base_line(iris)
 def test_every_attack_on_the_finished_model_is_announced(iris):
     told = []
     metrics, curves = audit_whole(
-        TASK,
-        NETWORK,
-        make_bottom(NETWORK, TASK, iris.train_x.shape[1:]),
+        SPEC,
+        make_bottom(SPEC, iris.train_x.shape[1:]),
         iris,
         how=CutAudit(),
         progress=Progress(lambda stage, done, total: told.append(stage)),
@@ -73,7 +70,7 @@ def test_every_attack_on_the_finished_model_is_announced(iris):
 )
 def test_a_cluster_finds_what_this_machine_finds(iris):
     pytest.importorskip("ray")
-    trial = partial(try_strength, TASK, NETWORK, iris, 1)
+    trial = partial(try_strength, SPEC, iris, 1)
     strengths = [0.25, 1.0]
     found = sweep_on_ray(trial, strengths, address="local")
     assert found == sweep_here(trial, strengths)

@@ -23,12 +23,15 @@ from tacit.audit.split import (
 from tacit.errors import DataError
 from tacit.split import (
     Compression,
+    CutSpec,
     Defence,
+    NetworkSpec,
     Returned,
-    SplitTask,
+    SplitData,
+    SplitSpec,
     TrainingPace,
+    cut_model,
     fit_locally,
-    halve,
     keep_probability,
 )
 
@@ -50,17 +53,15 @@ def trained(defences=(), *, epochs=3, hidden=0, compress="none", rows=None, widt
     """Train as examples/jobs/split-defended.toml does; return the audit, the view and the parts."""
     x, y = rows or digits()
     classes = int(y.max()) + 1
-    task = SplitTask(
-        feature_owners=("clinic",),
-        label_owner="lab",
-        classes=classes,
-        compression=Compression(kind=compress, **settings),
-        defences=tuple(defences),
-        pace=TrainingPace(epochs=epochs, batch_rows=64, learning_rate=2e-3),
+    task = SplitSpec(
+        data=SplitData(features=("clinic",), labels="lab", classes=classes),
+        model=NetworkSpec(width=width, hidden=hidden),
+        split=CutSpec(compress=Compression(kind=compress, **settings), also_defend=tuple(defences)),
+        train=TrainingPace(epochs=epochs, batch=64, rate=2e-3),
     )
     torch.manual_seed(0)
-    halves = halve("mlp", task, x, width=width, hidden=hidden)
-    watch = Watch(len(x), task.pace)
+    halves = cut_model(task.model(x.shape[1:], classes), task, x)
+    watch = Watch(len(x), task.train)
     fit_locally(task, halves, x, y, seed=0, on_gradient=lambda one: watch("clinic", one))
     seen, truth = watch.see(
         "clinic", y, per_class=1, classes=classes, defences=task.defences, inputs=x
@@ -132,7 +133,7 @@ def test_label_privacy_does_not_hide_what_rows_that_are_alike_have_in_common():
 
 
 def test_gradients_that_say_nothing_give_nothing_away():
-    pace, generator = TrainingPace(epochs=2, batch_rows=50), seeded(3)
+    pace, generator = TrainingPace(epochs=2, batch=50), seeded(3)
     watch, labels = Watch(1000, pace), torch.arange(1000) % 4
     for step in range(40):
         rows = torch.arange(50) + 50 * (step % 20)
@@ -148,7 +149,7 @@ def test_gradients_that_say_nothing_give_nothing_away():
 
 
 def test_a_watch_keeps_whole_passes_of_a_bounded_number_of_rows():
-    pace = TrainingPace(epochs=2, batch_rows=3000)
+    pace = TrainingPace(epochs=2, batch=3000)
     watch, rows = Watch(6000, pace), torch.arange(6000)
     for step, part in enumerate(rows.chunk(2)):
         values = part[:, None].float().expand(-1, 4)
@@ -168,7 +169,7 @@ def test_a_watch_keeps_whole_passes_of_a_bounded_number_of_rows():
 
 
 def test_a_watch_that_saw_no_whole_pass_says_so():
-    watch = Watch(100, TrainingPace(epochs=1, batch_rows=50))
+    watch = Watch(100, TrainingPace(epochs=1, batch=50))
     with pytest.raises(DataError, match="no gradient was watched"):
         watch.see("a", torch.zeros(100), per_class=1, classes=2, defences=())
     half = Returned(

@@ -4,21 +4,19 @@ import pytest
 import torch
 
 from tacit.audit.targets import SplitTrainer, split_target
-from tacit.split import Compression, NetworkSpec, SplitTask, TrainingPace
+from tacit.split import Compression, CutSpec, NetworkSpec, SplitData, SplitSpec, TrainingPace
 
 ROWS, WIDTH = 120, 16
 
 
-def make_trainer(**changes):
-    task = SplitTask(
-        feature_owners=("clinic", "bank"),
-        label_owner="lab",
-        classes=3,
-        compression=Compression(kind="randtopk", k=3, alpha=0.1),
-        pace=TrainingPace(epochs=2, batch_rows=32),
-        **changes,
+def make_trainer(*others):
+    spec = SplitSpec(
+        data=SplitData(features=("clinic", "bank", *others), labels="lab", classes=3),
+        model=NetworkSpec(width=WIDTH),
+        split=CutSpec(compress=Compression(kind="randtopk", k=3, alpha=0.1)),
+        train=TrainingPace(epochs=2, batch=32),
     )
-    return SplitTrainer(task=task, network=NetworkSpec(classes=3, width=WIDTH))
+    return SplitTrainer(spec=spec)
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def test_several_feature_owners_have_a_bottom_model_each(rows):
 
 
 def test_what_the_label_owner_computes_itself_is_neither_compressed_nor_attacked(rows):
-    trainer = make_trainer(label_owner_has_features=True)
+    trainer = make_trainer("lab")
     halves = trainer.train(*rows, seed=0)
     shown, own = halves.divide(halves.bottom(rows[0]))
     assert (shown.shape[1], own.shape[1]) == (2 * WIDTH, WIDTH)
