@@ -10,11 +10,11 @@ import torch
 
 from tacit.errors import ConfigError, FrameError, check_word
 from tacit.llm.backend.chat_file import PrecisionName, ProtocolName, Role
-from tacit.llm.backend.sampling import Sampling
 from tacit.llm.claims import Reveal, permuted_claims, sealed_claims
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import DEALER_BYTES, OWNER_BYTES, USER_BYTES, Checkpoint
 from tacit.llm.permuted import Precision
+from tacit.llm.sampling import Sampling
 from tacit.llm.sealed import check_wish
 from tacit.party import Fact, Session
 from tacit.result import Claim

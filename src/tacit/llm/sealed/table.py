@@ -14,7 +14,7 @@ from tacit.llm.model.architecture import Architecture
 from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS, WHY, learn, publish
 from tacit.llm.sealed.choosing import gumbel
-from tacit.llm.sealed.passes import PASS_WORDS, ROOM, Pass, read_pass, row_bytes
+from tacit.llm.sealed.passes import LEAVE, PASS_WORDS, ROOM, Pass, read_pass, row_bytes
 from tacit.llm.sealed.program import Outcome, Passing
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.mpc import (
@@ -122,20 +122,23 @@ class Table:
         if self._ordered is not None:
             self._deal(self._ordered)
 
-    def announce(self, words: Tensor) -> None:
+    def announce(self, step: Pass) -> None:
         """Tell the two others about a pass, as the user."""
-        for peer in (self.seats.owner, self.seats.dealer):
-            self.session.send(peer, _NEXT, words)
+        self._tell(step.words())
 
-    def leave(self, words: Tensor) -> None:
+    def leave(self) -> None:
         """Tell the two others that no pass follows, as the user."""
-        self.announce(words)
+        self._tell(LEAVE)
         self._drop()
 
     def request_material(self, schedule: Schedule) -> None:
         """Tell the two others to deal for many passes, as the user; an ordered one is dropped."""
-        self.announce(schedule.words())
+        self._tell(schedule.words())
         self._drop()
+
+    def _tell(self, words: Tensor) -> None:
+        for peer in (self.seats.owner, self.seats.dealer):
+            self.session.send(peer, _NEXT, words)
 
     def hear(self) -> Pass | Schedule | None:
         """Learn from the user what comes next: a pass, material for many, or None: it leaves.

@@ -5,7 +5,7 @@ import pytest
 from support.llm import ARCHITECTURES, LLAMA, make_model, talk_over
 from tacit.errors import ConfigError
 from tacit.llm import ChatProtocol, PlainBackend, Sampling, announce, hear
-from tacit.llm.backend.speakers import enter_permuted
+from tacit.llm.backend.programs import enter_by
 from tacit.llm.permuted import open_vault, serve_dealer, serve_owner
 from tacit.party import Meeting, run_threads
 
@@ -20,7 +20,7 @@ def as_user(model, talk, *, counts=True):
         serve_owner(session, open_vault(model, counts=counts))
 
     def use(session):
-        enter = enter_permuted(ChatProtocol(counts=counts), on_wait=lambda seconds: None)
+        enter = enter_by(ChatProtocol(counts=counts), lambda seconds: None)
         return talk_over(session, enter, talk)
 
     def deal(session):

@@ -6,8 +6,9 @@ import pytest
 
 from support.llm import ARCHITECTURES, LLAMA, MEETING, make_model, talk_over
 from tacit.llm import ChatProtocol, PlainBackend, Sampling, announce, hear
-from tacit.llm.backend.speakers import enter_sealed
+from tacit.llm.backend.programs import enter_by
 from tacit.llm.sealed import (
+    SealedClient,
     open_sealed_vault,
     serve_sealed_dealer,
     serve_sealed_owner,
@@ -24,7 +25,7 @@ def as_user(model, talk, waits=None):
         serve_sealed_owner(session, open_sealed_vault(model))
 
     def user(session):
-        enter = enter_sealed(ChatProtocol(name="sealed"), on_wait=waits.append)
+        enter = enter_by(ChatProtocol(name="sealed"), waits.append)
         return talk_over(session, enter, talk)
 
     def dealer(session):
@@ -60,31 +61,17 @@ def test_what_was_read_is_not_read_again():
     assert {leak.to for leak in warm.leaks} == {"owner", "user", "dealer"}
 
 
-class Slow:
-    """A client whose tokens come when somebody has been told that they are waited for."""
+def test_a_slow_token_is_waited_for_and_told_of(monkeypatch):
+    model, waits, read = make_model(LLAMA), [], SealedClient._next
 
-    def __init__(self, inner, waits):
-        self._inner, self._waits = inner, waits
-        self.session, self.architecture = inner.session, inner.architecture
+    def slowly(self, *arguments, **named):
+        limit = time.monotonic() + 100
+        while not waits and time.monotonic() < limit:
+            time.sleep(0.01)
+        return read(self, *arguments, **named)
 
-    def generate(self, *arguments, **named):
-        for token in self._inner.generate(*arguments, **named):
-            limit = time.monotonic() + 100
-            while not self._waits and time.monotonic() < limit:
-                time.sleep(0.01)
-            yield token
-
-    def leave(self):
-        self._inner.leave()
-
-
-def test_a_slow_token_is_waited_for_and_told_of():
-    model, waits = make_model(LLAMA), []
-
-    def talk(backend):
-        backend._speaker._client = Slow(backend._speaker._client, waits)
-        return say(backend, [1, 2], 1)
-
-    assert as_user(model, talk, waits) == say(PlainBackend(model), [1, 2], 1)
+    monkeypatch.setattr(SealedClient, "_next", slowly)
+    said = as_user(model, lambda backend: say(backend, [1, 2], 1), waits)
+    assert said == say(PlainBackend(model), [1, 2], 1)
     assert waits
     assert min(waits) >= 1
