@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.folding import spectral_norms
 from tacit.llm.sealed.folded import has_bias
 from tacit.mpc.share import SPARE_BITS, WORD_BITS
 from tacit.party import Fact, Session
@@ -231,15 +232,6 @@ def _offset(w: Mapping[str, Tensor], name: str) -> Tensor:
 def _most(w: Mapping[str, Tensor], name: str, matrix: Tensor) -> float:
     """Bound how much longer a row gets; a bias counts as if the row had length one."""
     return float(spectral_norms(matrix)) + float(_offset(w, name).norm())
-
-
-def spectral_norms(matrices: Tensor) -> Tensor:
-    """Return the largest singular values of (…, rows, columns), by the smaller Gram matrix."""
-    doubles = matrices.double()
-    if doubles.shape[-2] > doubles.shape[-1]:
-        doubles = doubles.mT
-    squares: Tensor = torch.linalg.eigvalsh(doubles @ doubles.mT)
-    return squares[..., -1].clamp(min=0).sqrt()
 
 
 def _longest(*sizes: tuple[float, float]) -> float:

@@ -1,24 +1,24 @@
 """A model's weights as the sealed program reads them: norms folded into what follows them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from tacit.llm.model.architecture import Architecture, LanguageModel
-from tacit.ring import panel_rows
+from tacit.llm.model.folding import behind_norm, panels
 
-_PANEL_BYTES = 32 << 20
-"""Of doubles, at a time: an embedding in doubles may be larger than all that is kept of it."""
 _USUAL_SIZE = 1 / 16
 """Embeddings are enlarged up to this root mean square: inverse roots begin at 1/16."""
 
 
 def usual_gain(model: LanguageModel) -> int:
     """Return by how many powers of two to enlarge the stream; norms take it out again."""
-    panels = _panels(model.weights["embed"])
-    sizes = torch.cat([part.double().square().mean(1).sqrt() for part in panels])
+    embed, a = model.weights["embed"], model.architecture
+    sizes = torch.cat(
+        [embed[rows].double().square().mean(1).sqrt() for rows in panels((a.vocab, a.width))]
+    )
     return max(0, math.ceil(math.log2(_USUAL_SIZE / max(float(sizes.median()), 2.0**-20))))
 
 
@@ -79,26 +79,17 @@ def _behind_norm(
     model: LanguageModel, norm: str, name: str, parts: dict[str, float], dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """Join matrices that read one norm, by name and scale, with the norm's weights in them."""
-    a, weight = model.architecture, _double(model, f"{norm}.weight")
-    shift = _double(model, f"{norm}.bias") if a.norm == "layer" else None
-    rows = sum(len(model.weights[f"{one}.weight"]) for one in parts)
-    matrix, at = torch.empty((rows, len(weight)), dtype=dtype), 0
-    shifted = list[Tensor]()
-    for one, scale in parts.items():
-        for panel in _panels(model.weights[f"{one}.weight"]):
-            own = scale * panel.double()
-            matrix[at : at + len(own)] = own * weight
-            at += len(own)
-            if shift is not None:
-                shifted.append(own @ shift)
+    sizes = [len(model.weights[f"{one}.weight"]) for one in parts]
+    scale = torch.tensor(list(parts.values()), dtype=torch.float64)
+    scale = scale.repeat_interleave(torch.tensor(sizes))
+    matrix = torch.empty((sum(sizes), model.architecture.width), dtype=dtype)
+    biases = list[Tensor]()
+    for rows in panels((len(matrix), matrix.shape[1])):
+        weight, bias = behind_norm(model, norm, list(parts), rows, scale)
+        matrix[rows] = weight
+        biases += [] if bias is None else [bias]
     out = {f"{name}.weight": matrix.T}
-    biases = [torch.cat(shifted)] if shifted else []
-    if a.has_bias and name != "output":
-        own_biases = [scale * _double(model, f"{one}.bias") for one, scale in parts.items()]
-        biases.append(torch.cat(own_biases))
-    if biases:
-        out[f"{name}.bias"] = sum(biases[1:], biases[0])
-    return out
+    return out | {f"{name}.bias": torch.cat(biases)} if biases else out
 
 
 def _rounded(tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
@@ -108,14 +99,9 @@ def _rounded(tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor
 def _scaled(values: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
     """Multiply in doubles, and round."""
     out = torch.empty(values.shape, dtype=dtype)
-    for part, there in zip(_panels(values), _panels(out), strict=True):
-        there.copy_(scale * part.double())
+    for rows in panels((len(values), values.shape[1])):
+        out[rows] = scale * values[rows].double()
     return out
-
-
-def _panels(values: Tensor) -> Sequence[Tensor]:
-    """Cut into panels of rows."""
-    return values.split_with_sizes(panel_rows(tuple(values.shape), _PANEL_BYTES))
 
 
 def _double(model: LanguageModel, name: str) -> Tensor:

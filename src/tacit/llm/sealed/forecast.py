@@ -6,14 +6,14 @@ from dataclasses import replace
 from tacit.llm.claims import Reveal
 from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import bounds_fact
-from tacit.llm.sealed.dealing import file_bytes, file_facts, plan_schedule
+from tacit.llm.sealed.dealing import file_bytes, file_facts
 from tacit.llm.sealed.parties import SealedVault
 from tacit.llm.sealed.passes import Pass
 from tacit.llm.sealed.program import Passing
 from tacit.llm.sealed.schedule import Schedule
-from tacit.llm.sealed.table import GAIN, plan_pass
+from tacit.llm.sealed.table import GAIN, plan_all
 from tacit.llm.sealed.talk import leaks_of_pass
-from tacit.mpc import OpeningCache, Plan
+from tacit.mpc import Plan
 from tacit.party import merge
 from tacit.result import Leak
 
@@ -23,13 +23,8 @@ def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
 
     Cost: 0 rounds, 0 bits.
     """
-    seats, cache = Seats(), OpeningCache()
-    passing, plans = _passing(vault, seats), []
-    for number, step in enumerate(passes):
-        plan = plan_pass(passing, step, seats, cache)
-        cache.keep(number, plan.kept_openings, {}, {})
-        plans.append(plan)
-    return tuple(plans)
+    seats = Seats()
+    return plan_all(_passing(vault, seats), passes, seats)
 
 
 def foresee(
@@ -56,7 +51,7 @@ def forecast_file(vault: SealedVault, schedule: Schedule) -> int:
     """
     seats = Seats()
     passing = replace(_passing(vault, seats), is_dealt=True)
-    plans = plan_schedule(passing, schedule, seats)
+    plans = plan_all(passing, schedule.passes(), seats)
     return file_bytes(file_facts(schedule, plans, passing, seats.user))
 
 
