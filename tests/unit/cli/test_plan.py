@@ -37,7 +37,7 @@ from tacit.llm.sealed import (
     serve_sealed_dealer,
     serve_sealed_owner,
 )
-from tacit.llm.sealed.forecast import foresee as foresee_chat
+from tacit.llm.sealed.parties import foresee as foresee_chat
 from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads
 from tacit.spec import read_record

@@ -16,7 +16,8 @@ from tacit.llm.backend.programs import dealer_program, owner_program
 from tacit.llm.backend.protocol import ChatProtocol, choose_protocol, hear
 from tacit.llm.backend.serving import ChatSeat, own_identity, seated
 from tacit.llm.model.checkpoint import open_checkpoint
-from tacit.llm.model.store import find_model, free_memory_bytes
+from tacit.llm.model.machine import free_memory_bytes
+from tacit.llm.model.store import find_model
 from tacit.llm.permuted import Account, Network
 from tacit.llm.sampling import Sampling
 from tacit.llm.sealed import Schedule, SealedClient

@@ -9,9 +9,8 @@ from typing import Any, Literal, Protocol
 from tacit.llm.backend.protocol import ChatProtocol, announce, hear
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import open_checkpoint
-from tacit.llm.model.freed import give_back_freed
+from tacit.llm.model.machine import free_memory_bytes, give_back_freed
 from tacit.llm.model.plain import Between
-from tacit.llm.model.store import free_memory_bytes
 from tacit.llm.permuted import (
     Account,
     Client,

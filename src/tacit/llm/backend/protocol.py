@@ -157,7 +157,7 @@ def choose_protocol(
     return "permuted" if role is None else "sealed"
 
 
-_LARGESTARCHITECTURE = 4096
+_LARGEST_BYTES = 4096
 _TAG = "setup/architecture"
 ARCHITECTURE = Fact(
     tag="architecture bytes",
@@ -187,7 +187,7 @@ def hear(session: Session, owner: str) -> Architecture:
         FrameError: what came is not an architecture.
     """
     (size,) = session.learn(owner, ARCHITECTURE)
-    if not 0 < size <= _LARGESTARCHITECTURE:
+    if not 0 < size <= _LARGEST_BYTES:
         raise FrameError(owner, f"announces an architecture of {size} bytes")
     text = bytes(session.recv(owner, _TAG, (size,), dtype=torch.uint8).tolist())
     try:

@@ -19,12 +19,11 @@ from tacit.llm.sampling import Place, Sampling, check_ask, chooser, generator
 from tacit.llm.sealed.choosing import check_wish, wish
 from tacit.llm.sealed.dealing import fetch_material
 from tacit.llm.sealed.dealt import DealtTable, meet_owner
-from tacit.llm.sealed.passes import CHUNK, KvShares, Pass
+from tacit.llm.sealed.passes import CHUNK, KvShares, Pass, leaks_of_pass
 from tacit.llm.sealed.schedule import Reading, Schedule
 from tacit.llm.sealed.table import Table, sit_down
 from tacit.mpc.material.offline import Material
 from tacit.party import Session
-from tacit.result import Leak
 from tacit.ring import Prg
 
 
@@ -116,7 +115,7 @@ class SealedClient:
         if self.reveal != "scores":
             check_wish(sampling, self.reveal)
         check_ask(self.architecture, len(memory.read), ids, limit)
-        choose = self._chooser(sampling)
+        choose = _choose_by(sampling, self.reveal, self.architecture.vocab)
         fresh = list(ids)
         for left in reversed(range(limit)):
             if len(memory.read) + len(fresh) > self.architecture.context:
@@ -216,88 +215,35 @@ class SealedClient:
                 "probes)"
             )
 
-    def _chooser(self, sampling: Sampling) -> "_Choose":
-        if self.reveal == "scores":
-            return _ByScores(sampling)
-        if self.reveal == "sample":
-            return _BySample(sampling, self.architecture.vocab)
-        return _ByToken(sampling, self.architecture.vocab)
+
+@dataclass(frozen=True)
+class _Choose:
+    """How a token is chosen: by what the user hands in for a text, and from what it is shown."""
+
+    inputs: Callable[[Sequence[int]], dict[str, Tensor]]
+    token: Callable[[Tensor, Sequence[int]], int]
 
 
-def leaks_of_pass(
-    step: Pass, reveal: Reveal, seats: Seats, parties: Sequence[str]
-) -> tuple[Leak, ...]:
-    """List what a pass tells beside what is opened; a dealer that dealt before is not there."""
-    chosen = Leak(
-        to=seats.user,
-        what="how two scores that it chooses compare, if it hands in noise or slopes for that: "
-        "each token can be such an answer",
-        why="noise and slopes are the user's own",
-        kind="protocol",
-        elements=1,
-    )
-    sizes = tuple(
-        Leak(
-            to=peer,
-            what="how many tokens are read, taken back and written, and when",
-            why="sizes are not hidden",
-            kind="size",
-            elements=step.rows - step.pads,
-        )
-        for peer in (seats.owner, seats.dealer)
-        if peer in parties
-    )
-    return (chosen, *sizes) if step.is_scored and reveal == "token" else sizes
+def _choose_by(sampling: Sampling, reveal: Reveal, vocab: int) -> _Choose:
+    if reveal == "scores":  # as in the clear
+        choose = chooser(sampling)
 
+        def best(shown: Tensor, said: Sequence[int]) -> int:
+            return int(choose(shown[0], [Place(one) for one in said]))
 
-class _ByScores:
-    """Choose from all scores, as in the clear."""
+        return _Choose(lambda said: {}, best)
 
-    def __init__(self, sampling: Sampling) -> None:
-        self._choose = chooser(sampling)
+    def named(shown: Tensor, said: Sequence[int]) -> int:
+        token = round(float(shown[0]))
+        if not 0 <= token < vocab:
+            raise DataError("the owner's answer is not the name of a token")
+        return token
 
-    def inputs(self, said: Sequence[int]) -> dict[str, Tensor]:
-        return {}
-
-    def token(self, shown: Tensor, said: Sequence[int]) -> int:
-        return int(self._choose(shown[0], [Place(one) for one in said]))
-
-
-class _ByToken:
-    """Have the token chosen under the protocol, with secret noise and slopes."""
-
-    def __init__(self, sampling: Sampling, vocab: int) -> None:
-        self._sampling, self._vocab = sampling, vocab
-        self._prg = generator(sampling)
-
-    def inputs(self, said: Sequence[int]) -> dict[str, Tensor]:
-        return wish(self._sampling, self._prg, earlier=set(said), vocab=self._vocab)
-
-    def token(self, shown: Tensor, said: Sequence[int]) -> int:
-        return _token(shown, self._vocab)
-
-
-class _BySample:
-    """Have the token drawn with the dealer's noise."""
-
-    def __init__(self, sampling: Sampling, vocab: int) -> None:
-        self._heat, self._vocab = sampling.temperature, vocab
-
-    def inputs(self, said: Sequence[int]) -> dict[str, Tensor]:
-        return {"temperature": torch.full((1, 1), self._heat, dtype=torch.float64)}
-
-    def token(self, shown: Tensor, said: Sequence[int]) -> int:
-        return _token(shown, self._vocab)
-
-
-def _token(shown: Tensor, vocab: int) -> int:
-    token = round(float(shown[0]))
-    if not 0 <= token < vocab:
-        raise DataError("the owner's answer is not the name of a token")
-    return token
-
-
-_Choose = _ByScores | _ByToken | _BySample
+    if reveal == "sample":  # by the dealer's noise
+        heat = torch.full((1, 1), sampling.temperature, dtype=torch.float64)
+        return _Choose(lambda said: {"temperature": heat}, named)
+    prg = generator(sampling)  # by secret noise and slopes
+    return _Choose(lambda said: wish(sampling, prg, earlier=set(said), vocab=vocab), named)
 
 
 @contextmanager
