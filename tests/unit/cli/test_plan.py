@@ -41,7 +41,7 @@ from tacit.llm.sealed.parties import foresee as foresee_chat
 from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads
 from tacit.spec import read_record
-from unit.llm.backend.test_permuted import as_user
+from unit.llm.backend.test_speaker import as_user
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 LAYERS = ["dense 4", "relu", "dense 10"]
