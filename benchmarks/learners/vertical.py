@@ -19,6 +19,7 @@ from xgboost import XGBClassifier
 from tacit.crypto import Matcher
 from tacit.crypto.cipher import Scheme
 from tacit.crypto.tags import make_tags
+from tacit.learners import GradientBoostingClassifier
 from tacit.learners.cipher.boosting import Boosting
 from tacit.learners.cipher.secureboost import boost
 from tacit.party import Meeting, Session, run_threads
@@ -94,7 +95,12 @@ def _plain(plain: XGBClassifier, x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _boosted(scheme: Scheme, x: np.ndarray, y: np.ndarray) -> float:
-    task = Boosting(active="bank", passive=("shop",), cipher=scheme, n_estimators=1)
+    task = Boosting(
+        active="bank",
+        passive=("shop",),
+        cipher=scheme,
+        learner=GradientBoostingClassifier(n_estimators=1),
+    )
 
     def party(session: Session) -> None:
         is_active = session.me == task.active

@@ -12,6 +12,7 @@ import torch
 from support.crypto import complaints, short_key
 from support.mpc import PATIENCE, Wiretap
 from tacit.crypto.cipher.bfv import BfvPublicKey, BfvSecretKey
+from tacit.learners import GradientBoostingClassifier
 from tacit.learners.cipher import regression, secureboost
 from tacit.learners.cipher.boosting import Boosting
 from tacit.learners.cipher.regression import Regression, coordinate, regress, regress_masked
@@ -40,7 +41,11 @@ def data(sign, columns=2):
 
 
 def by_boosting(session, parts, y):
-    task = Boosting(active="bank", passive=("shop",), n_estimators=2, max_depth=2, max_bins=4)
+    task = Boosting(
+        active="bank",
+        passive=("shop",),
+        learner=GradientBoostingClassifier(n_estimators=2, max_depth=2, max_bins=4),
+    )
     model = boost(session, task, parts[session.me], y if session.me == "bank" else None)
     answer(session, model, parts[session.me])
 

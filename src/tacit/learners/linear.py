@@ -200,7 +200,7 @@ class ExtremeLearning(Ridge):
         offsets = torch.from_numpy(coins.uniform(-1, 1, self.n_features))
         make = partial(_random_features, mixing=mixing, offsets=offsets)
         kind = f"random features {self.n_features} {self.random_state}"
-        return data.load_made(walker, kind, make, columns=self.n_features, bound=1.0)
+        return data.load(walker, kind, make, columns=self.n_features, bound=1.0)
 
 
 def _random_features(x: Tensor, *, mixing: Tensor, offsets: Tensor) -> Tensor:

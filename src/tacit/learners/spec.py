@@ -20,7 +20,6 @@ from tacit.learners.boosting import (
     GradientBoostingClassifier,
     GradientBoostingRegressor,
 )
-from tacit.learners.cipher.boosting import Boosting
 from tacit.learners.classify import Classifier
 from tacit.learners.clusters import KMeans
 from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Regressor, Ridge
@@ -64,7 +63,10 @@ LEARNERS: Mapping[str, type[Learner]] = {
     "ridge": Ridge,
 }
 CIPHER = "cipher"
-_BOOSTING = tuple(one.name for one in fields(Boosting))
+_ON_SHARES = ("edges", "categorical", "class_weight")
+_BOOSTING = tuple(
+    name for name in inspect.signature(GradientBoosting).parameters if name not in _ON_SHARES
+)
 _REGRESSION = ("C", "alpha", "max_iter")
 BY_CIPHER: Mapping[str, tuple[str, ...]] = {
     "gradient-boosting": _BOOSTING,

@@ -137,6 +137,7 @@ class Table:
         make: Callable[[Tensor], Tensor] | None = None,
         *,
         width: int = 1,
+        columns: int | None = None,
         bound: float | None = None,
         is_whole: bool = False,
     ) -> str:
@@ -146,7 +147,8 @@ class Table:
             walker: whose walk needs them.
             kind: names what is made; "x" are the features themselves.
             make: from (rows, columns) to (rows, columns · width), done by the owner alone.
-            width: how many numbers come of one feature.
+            width: how many numbers come of one feature; or
+            columns: how many come of all of them together, where owners have rows.
             bound: how large they can be; that of the features if not given.
             is_whole: whether they are whole numbers.
         """
@@ -164,32 +166,14 @@ class Table:
                 for one in self.tables
             ]
             return join_rows(walker, found, name)
-        parts = tuple((one.owner, one.rows, one.columns * width) for one in self.holdings)
+        parts = tuple(
+            (one.owner, one.rows, columns or one.columns * width) for one in self.holdings
+        )
         mine = {}
         if walker.me in self.values:
             x = self.values[walker.me]
             mine = {f"{name} of {walker.me}": x if make is None else make(x)}
         self.enter(walker, name, parts, mine, self.bound if bound is None else bound, is_whole)
-        return name
-
-    def load_made(
-        self,
-        walker: Walker,
-        kind: str,
-        make: Callable[[Tensor], Tensor],
-        *,
-        columns: int,
-        bound: float,
-    ) -> str:
-        """Share what owners of rows make of all columns: (rows, columns) of it; see `load`."""
-        name = f"{self.name}/{kind}"
-        if name in walker.facts:
-            return name
-        parts = tuple((one.owner, one.rows, columns) for one in self.holdings)
-        mine = {}
-        if walker.me in self.values:
-            mine = {f"{name} of {walker.me}": make(self.values[walker.me])}
-        self.enter(walker, name, parts, mine, bound, is_whole=False)
         return name
 
     def load_labels(self, walker: Walker, classes: int | None = None) -> str:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ def to_xgboost(model: GradientBoosting, to: tuple[str, ...] | None = None) -> st
     if edges is None:
         edges = next(iter(model.binning_.edges.values())).numpy()
     trees = [
-        _Tree.read(
+        _read_tree(
             [found[f"{name}/tree {at}/{level} split"] for level in range(model.max_depth)],
             found[f"{name}/tree {at}/leaves"].reshape(-1),
             edges,
@@ -80,95 +79,69 @@ def _share_edges(walker: Walker, model: GradientBoosting, name: str) -> list[str
     return [kept]
 
 
-@dataclass
-class _Tree:
-    """Nodes in XGBoost's arrays, a root first."""
+Tree = dict[str, list[Any]]
+_NODES = (
+    "left_children", "right_children", "parents", "split_indices", "split_conditions",
+    "default_left",
+)  # fmt: skip
 
-    left: list[int] = field(default_factory=list)
-    right: list[int] = field(default_factory=list)
-    parent: list[int] = field(default_factory=list)
-    column: list[int] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
-    is_left_default: list[int] = field(default_factory=list)
 
-    @classmethod
-    def read(
-        cls, splits: Sequence[Numbers], leaves: Numbers, edges: Numbers, *, has_missing: bool
-    ) -> "_Tree":
-        """Read a complete tree, in which a node that is not split sends everything to the left."""
-        tree = cls()
-        tree._grow(splits, leaves, edges, has_missing, place=(0, 0), parent=2**31 - 1)
-        return tree
+def _read_tree(
+    splits: Sequence[Numbers], leaves: Numbers, edges: Numbers, *, has_missing: bool
+) -> Tree:
+    """Read a complete tree, in which a node that is not split sends everything to the left.
 
-    def _grow(
-        self,
-        splits: Sequence[Numbers],
-        leaves: Numbers,
-        edges: Numbers,
-        has_missing: bool,
-        *,
-        place: tuple[int, int],
-        parent: int,
-    ) -> int:
-        level, node = place
-        while (
-            level < len(splits) and int(splits[level][:, node].argmax()) == len(splits[level]) - 1
-        ):
+    Returns:
+        Nodes as XGBoost writes them, a root first.
+    """
+    count = edges.shape[1]
+    tree: Tree = {name: [] for name in _NODES}
+
+    def grow(level: int, node: int, parent: int) -> int:
+        while level < len(splits) and splits[level][:, node].argmax() == len(splits[level]) - 1:
             level, node = level + 1, 2 * node
-        here = len(self.left)
-        for one, start in ((self.left, -1), (self.right, -1), (self.parent, parent)):
-            one.append(start)
-        if level == len(splits):
-            self._add(0, float(leaves[node]), is_left=False)
-            return here
-        count = edges.shape[1]
-        column, at = divmod(
-            int(splits[level][:, node].argmax()), 2 * count + 1 if has_missing else count
-        )
-        # XGBoost goes left below a number of single precision, and these trees up to an edge.
-        edge = _LOWEST if at == 2 * count else float(np.float32(edges[column, at % count]))
-        self._add(column, edge, is_left=at >= count)
-        for side, children in enumerate((self.left, self.right)):
-            below = (level + 1, 2 * node + side)
-            children[here] = self._grow(
-                splits, leaves, edges, has_missing, place=below, parent=here
-            )
+        here, is_leaf = len(tree["parents"]), level == len(splits)
+        column, is_left = 0, False
+        if is_leaf:
+            value = float(leaves[node])
+        else:
+            best = int(splits[level][:, node].argmax())
+            column, at = divmod(best, 2 * count + 1 if has_missing else count)
+            # XGBoost goes left below a number of single precision, and these trees up to an edge.
+            value = _LOWEST if at == 2 * count else float(np.float32(edges[column, at % count]))
+            is_left = at >= count
+        for name, one in zip(_NODES, (-1, -1, parent, column, value, int(is_left)), strict=True):
+            tree[name].append(one)
+        if not is_leaf:
+            for side, name in enumerate(_NODES[:2]):
+                tree[name][here] = grow(level + 1, 2 * node + side, here)
         return here
 
-    def _add(self, column: int, value: float, *, is_left: bool) -> None:
-        self.column.append(column)
-        self.value.append(value)
-        self.is_left_default.append(int(is_left))
-
-    def to_json(self, at: int, columns: int) -> dict[str, Any]:
-        """Return the tree as XGBoost writes it; weights and gains are not opened, and 0."""
-        count = len(self.left)
-        empty: dict[str, list[int]] = {
-            f"categories{end}": [] for end in ("", "_nodes", "_segments", "_sizes")
-        }
-        return {
-            **empty,
-            "base_weights": [0.0] * count,
-            "default_left": self.is_left_default,
-            "id": at,
-            "left_children": self.left,
-            "loss_changes": [0.0] * count,
-            "parents": self.parent,
-            "right_children": self.right,
-            "split_conditions": self.value,
-            "split_indices": self.column,
-            "split_type": [0] * count,
-            "sum_hessian": [0.0] * count,
-            "tree_param": {
-                "num_deleted": "0",
-                "num_feature": str(columns),
-                "num_nodes": str(count),
-                "size_leaf_vector": "1",
-            },
-        }
+    grow(0, 0, 2**31 - 1)
+    return tree
 
 
-def _model_file(trees: Sequence[_Tree], *, columns: int, classes: int, is_classifier: bool) -> str:
+def _to_json(tree: Tree, at: int, columns: int) -> dict[str, Any]:
+    """Return a tree as XGBoost writes it; weights and gains are not opened, and 0."""
+    count = len(tree["parents"])
+    return {
+        **{f"categories{end}": [] for end in ("", "_nodes", "_segments", "_sizes")},
+        **tree,
+        "base_weights": [0.0] * count,
+        "id": at,
+        "loss_changes": [0.0] * count,
+        "split_type": [0] * count,
+        "sum_hessian": [0.0] * count,
+        "tree_param": {
+            "num_deleted": "0",
+            "num_feature": str(columns),
+            "num_nodes": str(count),
+            "size_leaf_vector": "1",
+        },
+    }
+
+
+def _model_file(trees: Sequence[Tree], *, columns: int, classes: int, is_classifier: bool) -> str:
     steps = len(trees) // classes
     objective: dict[str, Any] = {
         "name": "reg:squarederror",
@@ -183,7 +156,7 @@ def _model_file(trees: Sequence[_Tree], *, columns: int, classes: int, is_classi
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
         "iteration_indptr": [classes * at for at in range(steps + 1)],
         "tree_info": [at % classes for at in range(len(trees))],
-        "trees": [tree.to_json(at, columns) for at, tree in enumerate(trees)],
+        "trees": [_to_json(tree, at, columns) for at, tree in enumerate(trees)],
     }
     learner = {
         "attributes": {},

@@ -1,14 +1,14 @@
 """SecureBoost: what all owners agree on, what comes out; what it sends, shows and promises."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, log2
 
 import numpy as np
-import numpy.typing as npt
 
 from tacit.crypto.cipher import BITS, Layout, Numbers, Scheme, wire_bytes
 from tacit.errors import ConfigError
+from tacit.learners.boosting import GradientBoosting, GradientBoostingClassifier
 from tacit.learners.cipher.exchange import FOLLOWS, KEY, PART, Floats, messages, shown
 from tacit.party.cost import Message, Round
 from tacit.result import Claim, Leak
@@ -26,38 +26,38 @@ _ROOM = (1 << 47) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Boosting:
-    """What all owners agree on; parameters are those of `tacit.learners`.
+    """What all owners agree on.
 
     Attributes:
         active: who has the labels.
         passive: the other owners, in the order of their columns after those of the active party.
         classes: how many there are; 0 learns numbers by squared errors.
         cipher: how gradients are encrypted.
+        learner: its parameters, but ``edges``, ``categorical`` and ``class_weight``.
     """
 
     active: str
     passive: tuple[str, ...]
     classes: int = 2
     cipher: Scheme = "bfv"
-    n_estimators: int = 20
-    learning_rate: float = 0.3
-    max_depth: int = 4
-    max_bins: int = 32
-    reg_lambda: float = 1.0
-    min_child_weight: float = 1.0
-    gamma: float = 0.0
+    learner: GradientBoosting = field(default_factory=GradientBoostingClassifier)
 
     def __post_init__(self) -> None:
-        names = (self.active, *self.passive)
-        if not self.passive or len(set(names)) < len(names):
-            raise ConfigError(f"wanted one passive owner at least, all different, got {names}")
+        if not self.passive or len(set(self.owners)) < len(self.owners):
+            found = f"got {self.owners}"
+            raise ConfigError(f"wanted one passive owner at least, all different, {found}")
         if self.classes == 1 or self.classes < 0:
             raise ConfigError(f"wanted two classes at least, or 0 for numbers, got {self.classes}")
-        if not (1 <= self.max_depth <= 12 and 2 <= self.max_bins <= 256):
+        depth, bins = self.learner.max_depth, self.learner.max_bins
+        if not (1 <= depth <= 12 and 2 <= bins <= 256):
             raise ConfigError(
-                f"wanted a depth of 1 to 12 and 2 to 256 bins, got {self.max_depth} and "
-                f"{self.max_bins}"
+                f"wanted a depth of 1 to 12 and 2 to 256 bins, got {depth} and {bins}"
             )
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Return all owners, the active one first."""
+        return (self.active, *self.passive)
 
     @property
     def width(self) -> int:
@@ -76,26 +76,28 @@ class Boosting:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GrownTree:
-    """A complete tree as the active party knows it.
+class CipherTrees:
+    """One party's part of what was learned: trees of the active party, everyone's own edges.
 
     Attributes:
-        splits: of every level, per node the owner, its column and its edge; None sends all left.
-        leaves: what is added for the rows of each leaf.
+        task: agreed by all.
+        edges: of my columns.
+        splits: (trees, nodes, 3), of every node, level by level, the place of the owner among the
+            owners, its column and its edge; −1 sends all left.
+        leaves: (trees, leaves), what is added for the rows of each.
+        columns: how many every owner has.
     """
-
-    splits: tuple[tuple[Split, ...], ...]
-    leaves: Floats
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class CipherTrees:
-    """One party's part of what was learned: trees of the active party, everyone's own edges."""
 
     task: Boosting
     edges: Floats
-    trees: tuple[GrownTree, ...]
+    splits: Numbers
+    leaves: Floats
     columns: Mapping[str, int]
+
+    def splits_of(self, owner: str) -> list[tuple[int, int]]:
+        """List columns and edges of an owner on which any tree splits, in order."""
+        mine = self.splits[self.splits[..., 0] == self.task.owners.index(owner)]
+        return sorted({(column, edge) for _, column, edge in mine.tolist()})
 
     def asked_of(self, owner: str) -> list[tuple[int, int]]:
         """List `splits_of` an owner, filled up with −1 to as many as there can be."""
@@ -103,53 +105,11 @@ class CipherTrees:
         most = most_splits(self.task, self.columns[owner])
         return found + [(-1, -1)] * (most - len(found))
 
-    def splits_of(self, owner: str) -> list[tuple[int, int]]:
-        """List columns and edges of an owner on which any tree splits, in order."""
-        found = {
-            one[1:]
-            for tree in self.trees
-            for level in tree.splits
-            for one in level
-            if one is not None and one[0] == owner
-        }
-        return sorted(found)
-
-
-def pack_trees(task: Boosting, trees: Sequence[GrownTree]) -> dict[str, Floats | Numbers]:
-    """Lay trees out as numbers: an owner, its column and its edge per node, −1 for none."""
-    owners = (task.active, *task.passive)
-    rows = [
-        (-1, -1, -1) if one is None else (owners.index(one[0]), *one[1:])
-        for tree in trees
-        for level in tree.splits
-        for one in level
-    ]
-    return {"splits": np.array(rows), "leaves": np.stack([one.leaves for one in trees])}
-
-
-def unpack_trees(
-    task: Boosting, kept: Mapping[str, npt.NDArray[np.float64] | Numbers]
-) -> list[GrownTree]:
-    """Undo `pack_trees`."""
-    owners, leaves = (task.active, *task.passive), kept["leaves"].astype(np.float64)
-    rows = iter(kept["splits"].astype(np.int64).tolist())
-    found = []
-    for one in leaves:
-        splits = tuple(
-            tuple(
-                None if owner < 0 else (owners[owner], column, edge)
-                for owner, column, edge in (next(rows) for _ in range(2**level))
-            )
-            for level in range(task.max_depth)
-        )
-        found.append(GrownTree(splits=splits, leaves=one))
-    return found
-
 
 def most_splits(task: Boosting, columns: int) -> int:
     """Return on how many edges of an owner trees can split."""
-    nodes: int = task.n_estimators * task.width * (2**task.max_depth - 1)
-    return min(nodes, columns * (task.max_bins - 1))
+    nodes: int = task.learner.n_estimators * task.width * (2**task.learner.max_depth - 1)
+    return min(nodes, columns * (task.learner.max_bins - 1))
 
 
 def leaks_of_boosting(
@@ -159,16 +119,16 @@ def leaks_of_boosting(
 
     ``asked`` are rows that are answered for.
     """
-    trees = task.n_estimators * task.width
-    nodes = trees * (2**task.max_depth - 1)
-    owners = (task.active, *task.passive)
+    trees = task.learner.n_estimators * task.width
+    nodes = trees * (2**task.learner.max_depth - 1)
+    owners = task.owners
     found = [*PART.leaks_of_all(owners, owners), *KEY.leaks(task.active, owners)]
     for owner in task.passive:
-        sums = nodes * columns[owner] * task.max_bins * 2
+        sums = nodes * columns[owner] * task.learner.max_bins * 2
         found += [
             shown(task.active, SUMS.format(owner), sums),
-            shown(task.active, LEFT.format(owner), trees * rows * task.max_depth),
-            shown(owner, NODES, trees * rows * task.max_depth),
+            shown(task.active, LEFT.format(owner), trees * rows * task.learner.max_depth),
+            shown(owner, NODES, trees * rows * task.learner.max_depth),
             shown(owner, SPLITS, nodes * 2),
         ]
         if asked:
@@ -237,9 +197,11 @@ def declare_boosting(
         )
 
     tree = [to_all(wire_bytes(task.cipher, task.layout(rows), bits=bits))]
-    for level in range(task.max_depth):
+    for level in range(task.learner.max_depth):
         nodes = 2 ** max(0, level - 1)  # of two siblings one
-        sums = wire_bytes(task.cipher, sums_layout(task, rows, nodes * task.max_bins), bits=bits)
+        sums = wire_bytes(
+            task.cipher, sums_layout(task, rows, nodes * task.learner.max_bins), bits=bits
+        )
         tree += [
             to_all(8 * rows),
             from_all(sums, columns),
@@ -247,7 +209,7 @@ def declare_boosting(
             from_all(-(-rows // 8), dict.fromkeys(task.passive, 1)),
         ]
     tree.append(to_all(8 * rows))
-    rounds = tuple(tree) * ((task.n_estimators - done) * task.width)
+    rounds = tuple(tree) * ((task.learner.n_estimators - done) * task.width)
     if not asked:
         return rounds
     splits = {owner: most_splits(task, columns[owner]) for owner in task.passive}

@@ -10,6 +10,7 @@ from tacit.crypto.cipher import Numbers
 from tacit.data.metrics import ACCURACY, AUC, MAJORITY, measure_odds
 from tacit.data.rows import Rows
 from tacit.errors import DataError
+from tacit.learners.boosting import GradientBoosting
 from tacit.learners.cipher.boosting import (
     Boosting,
     claims_of_boosting,
@@ -199,13 +200,14 @@ def divided(spec: FitSpec, rows: int) -> tuple[Numbers, Numbers]:
 
 def boosting(spec: FitSpec) -> Boosting:
     """Return what the owners of a boosting agree on."""
-    active = spec.data.labels or ""
+    active, learner = spec.data.labels or "", spec.learner.make()
+    assert isinstance(learner, GradientBoosting)  # noqa: S101 - others are no boosting
     return Boosting(
         active=active,
         passive=tuple(one for one in spec.owners if one != active),
         classes=0 if spec.learner.target == "numbers" else spec.data.classes or 2,
         cipher=spec.protocol.cipher,
-        **dict(spec.learner.parameters),
+        learner=learner,
     )
 
 

@@ -24,13 +24,10 @@ from tacit.learners.cipher.boosting import (
     SUMS,
     Boosting,
     CipherTrees,
-    GrownTree,
     Split,
     asked_nodes,
     most_splits,
-    pack_trees,
     sums_layout,
-    unpack_trees,
 )
 from tacit.learners.cipher.exchange import (
     PART,
@@ -76,16 +73,25 @@ def boost(
     """
     _check(session, task, x, y)
     columns = _columns(session, task, x)
-    edges = quantile_cuts(torch.from_numpy(x), task.max_bins).numpy() if x.shape[1] else x[:0]
+    edges = (
+        quantile_cuts(torch.from_numpy(x), task.learner.max_bins).numpy() if x.shape[1] else x[:0]
+    )
     # The bin of every value: how many edges lie below it.
     bins = [np.searchsorted(cuts, column) for column, cuts in zip(x.T, edges, strict=True)]
     places = np.stack(bins, axis=1) if bins else np.zeros((len(x), 0), dtype=np.int64)
     start = 0 if kept is None else kept.begin()
     if session.me == task.active and y is not None:
-        trees = Active(session, task, places, columns).run(y, start, kept)
-        return CipherTrees(task=task, edges=edges, trees=trees, columns=columns)
-    Passive(session, task, places).run(start, kept)
-    return CipherTrees(task=task, edges=edges, trees=(), columns=columns)
+        splits, leaves = Active(session, task, places, columns).run(y, start, kept)
+    else:
+        Passive(session, task, places).run(start, kept)
+        splits, leaves = no_trees(task)
+    return CipherTrees(task=task, edges=edges, splits=splits, leaves=leaves, columns=columns)
+
+
+def no_trees(task: Boosting) -> tuple[Numbers, Floats]:
+    """Return splits and leaves of no tree."""
+    leaves = 2**task.learner.max_depth
+    return np.zeros((0, leaves - 1, 3), dtype=np.int64), np.zeros((0, leaves))
 
 
 def answer(session: Session, model: CipherTrees, x: Floats) -> Floats | None:
@@ -116,21 +122,22 @@ def answer(session: Session, model: CipherTrees, x: Floats) -> Floats | None:
     for column, edge in model.splits_of(task.active):
         sides[task.active, column, edge] = x[:, column] <= model.edges[column, edge]
     margins = np.zeros((rows, task.width))
-    for at, tree in enumerate(model.trees):
+    for at, (tree, leaves) in enumerate(zip(model.splits, model.leaves, strict=True)):
         node = np.zeros(rows, dtype=np.int64)
-        for level in tree.splits:
+        for level in range(task.learner.max_depth):
             right = np.zeros(rows, dtype=np.int64)
-            for place, one in enumerate(level):
-                if one is not None:
-                    right |= (node == place) & ~sides[one]
+            nodes = tree[2**level - 1 : 2 ** (level + 1) - 1].tolist()
+            for place, (owner, column, edge) in enumerate(nodes):
+                if owner >= 0:
+                    right |= (node == place) & ~sides[task.owners[owner], column, edge]
             node = 2 * node + right
-        margins[:, at % task.width] += tree.leaves[node]
+        margins[:, at % task.width] += leaves[node]
     return margins
 
 
 def _check(session: Session, task: Boosting, x: Floats, y: Floats | None) -> None:
     """Refuse what cannot be learned from, before anything is sent."""
-    if session.me not in (task.active, *task.passive):
+    if session.me not in task.owners:
         raise ConfigError(f"{session.me!r} owns none of the columns")
     if x.ndim != 2 or len(x) < 2 or not np.isfinite(x).all():
         raise DataError(
@@ -151,7 +158,7 @@ def _check(session: Session, task: Boosting, x: Floats, y: Floats | None) -> Non
 
 def _columns(session: Session, task: Boosting, x: Floats) -> dict[str, int]:
     """Tell and learn how many rows and columns every owner has."""
-    owners = (task.active, *task.passive)
+    owners = task.owners
     found = {session.me: x.shape[1]}
     for owner in owners:
         if owner != session.me:
@@ -183,55 +190,67 @@ class Active:
 
     def run(
         self, y: Floats, start: int = 0, kept: StepStore | None = None
-    ) -> tuple[GrownTree, ...]:
-        """Grow all trees, after those of the first steps, which were kept."""
-        task = self._task
-        trees: list[GrownTree] = []
+    ) -> tuple[Numbers, Floats]:
+        """Grow all trees, after those of the first steps, which were kept; see `CipherTrees`."""
+        task, (splits, leaves) = self._task, no_trees(self._task)
         margins = np.zeros((self._rows, task.width))
+        known: Mapping[str, Floats | Numbers]
         if start and kept is not None:
             known = kept.load(start)
-            margins, trees = known["margins"].astype(np.float64), unpack_trees(task, known)
+            margins, leaves = (known[one].astype(np.float64) for one in ("margins", "leaves"))
+            splits = known["splits"].astype(np.int64)
         if not task.classes:  # numbers are brought to 1 by whoever knows them
             self._units[0] /= 4 * max(float(np.abs(y).max()), 1e-9)
-        with self._session.progress.stage("boost", task.n_estimators) as advance:
-            for step in range(start, task.n_estimators):
+        with self._session.progress.stage("boost", task.learner.n_estimators) as advance:
+            for step in range(start, task.learner.n_estimators):
                 moves = np.zeros_like(margins)
                 for column in range(task.width):
                     both = np.rint(_gradients(task, margins, y, column) * self._units)
-                    tree, moves[:, column] = self._grow(both.astype(np.int64))
-                    trees.append(tree)
+                    tree, leaf, node = self._grow(both.astype(np.int64))
+                    splits = np.concatenate([splits, tree[None]])
+                    leaves = np.concatenate([leaves, leaf[None]])
+                    moves[:, column] = leaf[node]
                 margins += moves
                 if kept is not None:
-                    kept.save(step + 1, {"margins": margins, **pack_trees(task, trees)})
+                    known = {"margins": margins, "splits": splits, "leaves": leaves}
+                    kept.save(step + 1, known)
                 advance(step + 1)
-        return tuple(trees)
+        return splits, leaves
 
-    def _grow(self, both: Numbers) -> tuple[GrownTree, Floats]:
-        """Grow one tree from whole-number gradients and Hessians (rows, 2)."""
+    def _grow(self, both: Numbers) -> tuple[Numbers, Floats, Numbers]:
+        """Grow one tree from whole-number gradients and Hessians (rows, 2).
+
+        Returns:
+            Its splits and leaves, and the leaf of every row.
+        """
         task, session = self._task, self._session
         sealed = self._key.encrypt(both, task.layout(self._rows), self._draw)
         for owner in task.passive:
             send_sealed(session, owner, "gradients", self._key.public, sealed)
         node = np.zeros(self._rows, dtype=np.int64)
         is_open = np.ones(1, dtype=bool)
-        splits: list[tuple[Split, ...]] = []
+        splits: list[tuple[int, int, int]] = []
         above: dict[str, Numbers] = {}
-        for level in range(task.max_depth):
+        for level in range(task.learner.max_depth):
             told = np.where(is_open[node], node, -1)
             asked = asked_nodes(told, level)
             for owner in task.passive:
                 session.send(owner, "nodes", torch.from_numpy(told))
             sums = self._sums(both, node, asked, above, is_open)
             chosen = self._choose(both, node, is_open, sums)
-            splits.append(chosen)
+            splits += [
+                (-1, -1, -1) if one is None else (task.owners.index(one[0]), *one[1:])
+                for one in chosen
+            ]
             node, is_open = self._divide(node, chosen)
             above = sums
         for owner in task.passive:
             session.send(owner, "nodes", torch.full((self._rows,), -1, dtype=torch.int64))
-        totals = np.stack([np.bincount(node, one, 2**task.max_depth) for one in both.T], axis=1)
+        learner = task.learner
+        totals = np.stack([np.bincount(node, one, 2**learner.max_depth) for one in both.T], axis=1)
         totals = totals / self._units
-        leaves = -task.learning_rate * totals[:, 0] / (totals[:, 1] + task.reg_lambda)
-        return GrownTree(splits=tuple(splits), leaves=leaves), leaves[node]
+        leaves = -learner.learning_rate * totals[:, 0] / (totals[:, 1] + learner.reg_lambda)
+        return np.array(splits), leaves, node
 
     def _sums(
         self,
@@ -242,7 +261,7 @@ class Active:
         is_open: npt.NDArray[np.bool_],
     ) -> dict[str, Numbers]:
         """Return sums by bin: (nodes, columns, bins, 2) of every owner; siblings by subtraction."""
-        task, nodes, bins = self._task, len(is_open), self._task.max_bins
+        task, nodes, bins = self._task, len(is_open), self._task.learner.max_bins
         found = {}
         own = np.zeros((nodes, self._places.shape[1], bins, 2), dtype=np.int64)
         for column in range(self._places.shape[1]):
@@ -274,12 +293,12 @@ class Active:
     ) -> tuple[Split, ...]:
         """Choose the best split of every node as XGBoost does, first of equals."""
         task = self._task
-        order = (task.active, *task.passive)
+        order = task.owners
         places = [
             (owner, column, edge)
             for owner in order
             for column in range(sums[owner].shape[1])
-            for edge in range(task.max_bins - 1)
+            for edge in range(task.learner.max_bins - 1)
         ]
         left = np.concatenate(
             [np.cumsum(sums[one], axis=2)[:, :, :-1].reshape(len(is_open), -1, 2) for one in order],
@@ -290,7 +309,7 @@ class Active:
         found: list[Split] = []
         for place in range(len(is_open)):
             best = int(worth[place].argmax()) if is_open[place] else 0
-            is_split = is_open[place] and worth[place, best] > max(task.gamma, _LEAST_GAIN)
+            is_split = is_open[place] and worth[place, best] > max(task.learner.gamma, _LEAST_GAIN)
             found.append(places[best] if is_split else None)
         return tuple(found)
 
@@ -326,9 +345,10 @@ def _gains(task: Boosting, left: Floats, totals: Floats) -> Floats:
     both = totals[:, None, :]
     right = both - left
     with np.errstate(divide="ignore", invalid="ignore"):
-        worth = [one[..., 0] ** 2 / (one[..., 1] + task.reg_lambda) for one in (left, right, both)]
+        damping = task.learner.reg_lambda
+        worth = [one[..., 0] ** 2 / (one[..., 1] + damping) for one in (left, right, both)]
     gain = np.nan_to_num(worth[0] + worth[1] - worth[2], nan=-np.inf)
-    light = np.minimum(left[..., 1], right[..., 1]) < task.min_child_weight
+    light = np.minimum(left[..., 1], right[..., 1]) < task.learner.min_child_weight
     return np.where(light, -np.inf, gain)
 
 
@@ -358,8 +378,8 @@ class Passive:
     def run(self, start: int = 0, kept: StepStore | None = None) -> None:
         """Help to grow all trees, after those of the first steps."""
         task = self._task
-        with self._session.progress.stage("boost", task.n_estimators) as advance:
-            for step in range(start, task.n_estimators):
+        with self._session.progress.stage("boost", task.learner.n_estimators) as advance:
+            for step in range(start, task.learner.n_estimators):
                 for _ in range(task.width):
                     self._grow()
                 if kept is not None:
@@ -369,9 +389,9 @@ class Passive:
     def _grow(self) -> None:
         task, session, rows = self._task, self._session, len(self._places)
         sealed = recv_sealed(session, task.active, "gradients", self._key, task.layout(rows))
-        for level in range(task.max_depth + 1):
+        for level in range(task.learner.max_depth + 1):
             node = session.recv(task.active, "nodes", (rows,)).numpy()
-            if level == task.max_depth:
+            if level == task.learner.max_depth:
                 return
             if node.min() < -1 or node.max() >= 2**level:
                 raise PartyError(task.active, "sent nodes that are not in the tree")
@@ -391,12 +411,13 @@ class Passive:
     def _send_sums(self, sealed: Ciphertext, node: Numbers, asked: Numbers) -> None:
         """Add up by who lies in which bin, column after column."""
         task, key, columns = self._task, self._key, self._places.shape[1]
-        order = np.full(2**task.max_depth + 1, -1)
+        order = np.full(2**task.learner.max_depth + 1, -1)
         order[asked] = np.arange(len(asked))
         at = order[node]  # a node that is not asked for, and −1, have no place
         for column in range(columns):
-            places = np.where(at < 0, -1, at * task.max_bins + self._places[:, column])
-            found = key.release(key.gather(places, len(asked) * task.max_bins, sealed), self._draw)
+            places = np.where(at < 0, -1, at * task.learner.max_bins + self._places[:, column])
+            sums = key.gather(places, len(asked) * task.learner.max_bins, sealed)
+            found = key.release(sums, self._draw)
             send_sealed(self._session, task.active, f"sums {column}", key, found)
 
 
@@ -408,7 +429,7 @@ def send_pairs(session: Session, to: str, tag: str, pairs: Sequence[tuple[int, i
 def recv_pairs(session: Session, task: Boosting, tag: str, count: int, columns: int) -> Numbers:
     """Receive columns and edges of mine, −1 for none."""
     pairs = session.recv(task.active, tag, (count, 2)).numpy()
-    limits = np.array([columns, task.max_bins - 1])
+    limits = np.array([columns, task.learner.max_bins - 1])
     if np.any(pairs < -1) or np.any(pairs >= limits):
         raise PartyError(task.active, "names columns or edges that are not there")
     return pairs

@@ -9,6 +9,7 @@ from sklearn.datasets import make_classification
 from support.crypto import short_key
 from tacit.audit.vertical import bins_from_sums, labels_from_membership
 from tacit.errors import ConfigError, DataError, PartyError
+from tacit.learners import GradientBoostingClassifier
 from tacit.learners.cipher import secureboost
 from tacit.learners.cipher.boosting import (
     Boosting,
@@ -23,6 +24,11 @@ from tacit.party.cost import Tally
 
 pytest.importorskip("gmpy2")
 pytest.importorskip("tenseal")
+
+
+def boosting(**parameters):
+    learner = GradientBoostingClassifier(**parameters)
+    return Boosting(active="bank", passive=("shop",), learner=learner)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +63,11 @@ def theirs(ends, task, x=X, y=Y):
     """Let XGBoost learn from the same bins."""
     edges = np.concatenate([ends[one][0].edges for one in (task.active, *task.passive)])
     binned = np.stack([np.searchsorted(e, c) for e, c in zip(edges, x.T, strict=True)], axis=1)
-    options = {"n_estimators": task.n_estimators, "max_depth": task.max_depth, "max_bin": 256}
+    options = {
+        "n_estimators": task.learner.n_estimators,
+        "max_depth": task.learner.max_depth,
+        "max_bin": 256,
+    }
     options |= {"learning_rate": 0.3, "tree_method": "hist"}
     if task.classes:
         kind, options = xgboost.XGBClassifier, options | {"base_score": 0.5}
@@ -89,21 +99,23 @@ def test_trees_are_those_of_xgboost_on_the_same_bins(cipher, passive, classes):
         passive=passive,
         cipher=cipher,
         classes=classes,
-        n_estimators=2,
-        # At the start all gradients of a class are alike: deeper, some splits are worth the same.
-        max_depth={2: 3, 3: 1, 0: 3}[classes] if cipher == "bfv" else 2,
-        max_bins=8,
+        learner=GradientBoostingClassifier(
+            2,
+            # At first all gradients of a class are alike: deeper, some splits are worth the same.
+            max_depth={2: 3, 3: 1, 0: 3}[classes] if cipher == "bfv" else 2,
+            max_bins=8,
+        ),
     )
     ends = fitted(task, x, y)
     found = ends["bank"][1]
     wanted = theirs(ends, task, x, y).reshape(found.shape)
     assert np.abs(found - wanted).max() < 1e-5
     assert ends["shop"][1] is None
-    assert not ends["shop"][0].trees
+    assert not len(ends["shop"][0].splits)
 
 
 def test_the_ledger_lists_what_the_protocol_shows():
-    task = Boosting(active="bank", passive=("shop",), n_estimators=1, max_depth=2, max_bins=8)
+    task = boosting(n_estimators=1, max_depth=2, max_bins=8)
     ends = fitted(task)
     listed = leaks_of_boosting(task, 240, {"bank": 2, "shop": 4}, asked=240)
     most = {(one.to, one.what): one.elements for one in listed}
@@ -114,7 +126,7 @@ def test_the_ledger_lists_what_the_protocol_shows():
 
 def test_a_passive_owner_guesses_labels_from_row_membership(monkeypatch):
     """Why there is no guarantee for labels: rows that lie together are alike."""
-    task = Boosting(active="bank", passive=("shop",), n_estimators=6, max_depth=3, max_bins=16)
+    task = boosting(n_estimators=6, max_depth=3, max_bins=16)
     seen = []
     divide = Active._divide
 
@@ -137,7 +149,7 @@ def test_the_active_party_reads_bins_of_rows_off_the_sums(monkeypatch):
 
     Guessing is right for one row in eight; rows that share all leaves stay alike to the attack.
     """
-    task = Boosting(active="bank", passive=("shop",), n_estimators=8, max_depth=3, max_bins=8)
+    task = boosting(n_estimators=8, max_depth=3, max_bins=8)
     views = []
     sums = Active._sums
 
@@ -158,7 +170,7 @@ def test_the_active_party_reads_bins_of_rows_off_the_sums(monkeypatch):
 
 def test_an_active_party_that_encrypts_row_numbers_reads_every_bin(monkeypatch):
     """Why all must follow the protocol: powers of 2 in place of gradients keep every bound."""
-    task = Boosting(active="bank", passive=("shop",), n_estimators=1, max_depth=1, max_bins=8)
+    task = boosting(n_estimators=1, max_depth=1, max_bins=8)
     x, y = X[:40], Y[:40]
     forged = np.zeros((40, 2), dtype=np.int64)
     forged[np.arange(40), np.arange(40) // 20] = 1 << (np.arange(40) % 20)
@@ -179,7 +191,7 @@ def test_an_active_party_that_encrypts_row_numbers_reads_every_bin(monkeypatch):
 
 def test_messages_are_sized_by_what_is_public(monkeypatch):
     """Trees of other shapes, and labels that end them at once, send the same number of bytes."""
-    task = Boosting(active="bank", passive=("shop",), n_estimators=1, max_depth=3, max_bins=8)
+    task = boosting(n_estimators=1, max_depth=3, max_bins=8)
     costs = []
     for y in (Y[:60], (np.arange(60) == 7).astype(float)):
         parts = {"bank": X[:60, :2], "shop": X[:60, 2:]}
@@ -217,13 +229,15 @@ def test_what_cannot_be_learned_from_is_refused_before_anything_is_sent():
         with pytest.raises(DataError, match=words):
             boost(Silent(), task, x, y)
         assert not sent
-    for options in ({"passive": ()}, {"passive": ("bank",)}, {"classes": 1}, {"max_depth": 0}):
+    for options in ({"passive": ()}, {"passive": ("bank",)}, {"classes": 1}):
         with pytest.raises(ConfigError):
             Boosting(**{"active": "bank", "passive": ("shop",)} | options)
+    with pytest.raises(ConfigError):
+        boosting(max_depth=0)
 
 
 def test_owners_with_other_rows_and_wrong_messages_are_named():
-    task = Boosting(active="bank", passive=("shop",), n_estimators=1)
+    task = boosting(n_estimators=1)
     with pytest.raises(PartyError, match="match ids first"):
         run(
             {
