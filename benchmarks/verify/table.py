@@ -27,7 +27,7 @@ from verify._models import train, warm_up
 from verify.robustness import EPS, MEANING, PEERS, REQUIREMENTS, SECONDS, SPECS, write_problem
 
 from tacit.verify import Budget, Ensemble, Inquiry, verify_each
-from tacit.verify.models.stored import parse_stored, store_ensemble
+from tacit.verify.models.load import parse_stored, store_ensemble
 
 ENVIRONMENTS = Path(__file__).parents[1] / ".peers"
 PATIENCE = {"veritas": 60.0, "cpsat": 12.0, "highs": 9.0}

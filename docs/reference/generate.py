@@ -62,6 +62,7 @@ class Found:
 
     node: ast.stmt
     words: str
+    module: str
 
 
 def write_pages() -> dict[Path, str]:
@@ -91,10 +92,10 @@ def _entry(name: str, found: Found) -> str:
     if isinstance(node, ast.FunctionDef):
         head = f"```python\n{_signature(short, node)}\n```\n\n"
     elif isinstance(node, ast.ClassDef):
-        head = f"```python\n{_fields(short, node)}\n```\n\n"
+        head = f"```python\n{_fields(short, found)}\n```\n\n"
     else:
         head = ""
-    parts = [f"## `{name}`\n\n{head}{_markdown(found.words)}".rstrip()]
+    parts = [f"## `{name}`\n\n{head}{_markdown(_all_words(found))}".rstrip()]
     if isinstance(node, ast.ClassDef):
         bases = [_find("tacit.result", ast.unparse(one)) for one in node.bases]
         shared = [one for base in bases if base for one in ast.iter_child_nodes(base.node)]
@@ -142,16 +143,59 @@ def _argument(one: ast.arg, default: ast.expr | None) -> str:
     return text if default is None else f"{text} = {ast.unparse(default)}"
 
 
-def _fields(name: str, node: ast.ClassDef) -> str:
+def _fields(name: str, found: Found) -> str:
     """Say how an object is made: the fields of a record, or the constructor."""
+    lineage = [one.node for one in _lineage(found) if isinstance(one.node, ast.ClassDef)]
     made = next(
-        (x for x in node.body if isinstance(x, ast.FunctionDef) and x.name == "__init__"), None
+        (
+            one
+            for one in lineage[-1].body
+            if isinstance(one, ast.FunctionDef) and one.name == "__init__"
+        ),
+        None,
     )
     if made is not None:
         return f"class {_signature(name, made).removesuffix(' -> None')}"
-    fields = [ast.unparse(one) for one in node.body if isinstance(one, ast.AnnAssign)]
-    shown = [one for one in fields if not one.startswith("_")]
+    fields = {
+        ast.unparse(one.target): _field(one)
+        for node in lineage
+        for one in node.body
+        if isinstance(one, ast.AnnAssign)
+    }
+    shown = [one for field, one in fields.items() if not field.startswith("_")]
     return f"class {name}" + "".join(f"\n    {one}" for one in shown)
+
+
+def _field(one: ast.AnnAssign) -> str:
+    """Write a field of a record with its default alone, whatever else is said about it."""
+    made = one.value
+    if isinstance(made, ast.Call) and ast.unparse(made.func) == "field":
+        default = [word.value for word in made.keywords if word.arg == "default"]
+        if default or not any(word.arg == "default_factory" for word in made.keywords):
+            one = ast.AnnAssign(one.target, one.annotation, next(iter(default), None), one.simple)
+    return ast.unparse(one)
+
+
+def _lineage(found: Found) -> list[Found]:
+    """List the records of ours that a class has its fields from, itself last."""
+    bases = found.node.bases if isinstance(found.node, ast.ClassDef) else []
+    ours = [_find(found.module, ast.unparse(one)) for one in bases]
+    records = [
+        one for one in ours if one and "dataclass" in ast.unparse(one.node).split("class ")[0]
+    ]
+    return [*(each for one in records for each in _lineage(one)), found]
+
+
+def _all_words(found: Found) -> str:
+    """Return the words of a class, with the fields that it has from others."""
+    words = found.words
+    for base in reversed(_lineage(found)[:-1]):
+        shared = base.words.partition("Attributes:\n")[2].partition("\n\n")[0]
+        if shared:
+            own, mark, rest = words.partition("Attributes:\n")
+            own = own if mark else f"{words}\n\n"
+            words = f"{own}Attributes:\n{shared}\n{rest}".rstrip()
+    return words
 
 
 def _find(module: str, name: str) -> Found | None:
@@ -159,11 +203,11 @@ def _find(module: str, name: str) -> Found | None:
     tree = _tree(module)
     for at, node in enumerate(tree.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
-            return Found(node, ast.get_docstring(node) or "")
+            return Found(node, ast.get_docstring(node) or "", module)
         if _assigns(node, name):
             below = tree.body[at + 1] if at + 1 < len(tree.body) else None
             words = below.value.value if _is_text(below) else ""
-            return Found(node, inspect.cleandoc(words)) if words else None
+            return Found(node, inspect.cleandoc(words), module) if words else None
     for node in ast.walk(tree):  # also where only a type checker imports
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tacit"):
             for alias in node.names:

@@ -13,25 +13,24 @@ from tacit.verify.attack import attack
 from tacit.verify.batch import Inquiry, verify_each, verify_many, verify_on_ray
 from tacit.verify.box import Box, Domain
 from tacit.verify.closest import Closest, closest
-from tacit.verify.constrained import verify_within
+from tacit.verify.constrained import Limits, Sum, quantile_radii, verify_within
 from tacit.verify.explain import (
     Importance,
     RobustSet,
+    SmallestSet,
     count_importance,
     importance,
     robust_features,
+    smallest_features,
 )
 from tacit.verify.findings import Findings, Size, Tally, measure_size, tally
 from tacit.verify.kernels.jit import tell_compiling
 from tacit.verify.kernels.outcome import Outcome
-from tacit.verify.limits import Limits, Sum, quantile_radii
 from tacit.verify.margin import Margin, margin
-from tacit.verify.minimum import SmallestSet, smallest_features
 from tacit.verify.models.ensemble import Ensemble, with_integers
 from tacit.verify.models.lightgbm import from_lightgbm
-from tacit.verify.models.load import import_ensemble, load_ensemble
+from tacit.verify.models.load import import_ensemble, load_ensemble, save_ensemble
 from tacit.verify.models.sklearn import from_sklearn
-from tacit.verify.models.stored import save_ensemble
 from tacit.verify.models.xgboost import from_xgboost
 from tacit.verify.proof.certificate import prove
 from tacit.verify.proof.checker import check_proof

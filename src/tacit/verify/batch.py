@@ -15,7 +15,7 @@ from tacit.verify.box import Domain, balls
 from tacit.verify.kernels.arrays import Reals
 from tacit.verify.kernels.jit import processor_time
 from tacit.verify.models.ensemble import Ensemble, check_rows
-from tacit.verify.models.stored import parse_stored, store_ensemble
+from tacit.verify.models.load import parse_stored, store_ensemble
 from tacit.verify.robustness import CHUNK_BOXES, verify_boxes
 from tacit.verify.verdict import ANYWHERE, Budget, Timed, Verdict
 

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from tacit.errors import ConfigError, DataError
 from tacit.verify.kernels.arrays import Bools, Reals
 from tacit.verify.kernels.layout.rounding import FITS, add_down, fill_box, fill_intervals, move
-from tacit.verify.models.answered import GOES_LEFT, GOES_RIGHT, MISSING, OPEN
-from tacit.verify.models.categories import LEFT
+from tacit.verify.models.categories import GOES_LEFT, GOES_RIGHT, LEFT, MISSING, OPEN
 from tacit.verify.models.ensemble import Ensemble, check_rows
 
 Floats = npt.NDArray[np.float64]

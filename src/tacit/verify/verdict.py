@@ -60,16 +60,32 @@ class Spending:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Robust(Shown):
-    """No input of the box changes the prediction: the verdict of an exact search.
-
-    It is not a certificate: `prove` writes one, for `check_proof` to follow without the search.
-    """
+class _Answered(Shown):
+    """What was asked, and the work that it took."""
 
     box: Box
     prediction: float
     rho: float | None
     nodes: int
+
+    def _lines(self) -> list[tuple[str, ...]]:
+        box = self.box
+        moves = box.center - box.low, box.high - box.center
+        down, up = (f"{np.fmax.reduce(one, initial=0.0):g}" for one in moves)  # NaN does not move
+        radius = f"±{up}" if up == down else f"−{down}, +{up}"
+        return [
+            ("prediction", f"{self.prediction:g}"),
+            ("within", f"{radius} at most, in every feature"),
+            ("nodes", f"{self.nodes:,}"),
+        ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Robust(_Answered):
+    """No input of the box changes the prediction: the verdict of an exact search.
+
+    It is not a certificate: `prove` writes one, for `check_proof` to follow without the search.
+    """
 
     @property
     def outcome(self) -> Outcome:
@@ -77,17 +93,13 @@ class Robust(Shown):
         return Outcome.ROBUST
 
     def _shown(self) -> tuple[str, Lines]:
-        return "Robust", _shown(self)
+        return "Robust", self._lines()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Counterexample(Shown):
+class Counterexample(_Answered):
     """An input of the box that changes the prediction; replayed in the library's arithmetic."""
 
-    box: Box
-    prediction: float
-    rho: float | None
-    nodes: int
     x: Floats
     changed: float
     """What the ensemble predicts at `x`."""
@@ -100,35 +112,18 @@ class Counterexample(Shown):
     def _shown(self) -> tuple[str, Lines]:
         moved = int(((self.x != self.box.center) & ~np.isnan(self.x)).sum())
         changed = f"{self.changed:g}, by a change of {moved} of {self.x.size} features"
-        return "Counterexample", [*_shown(self), ("changes to", changed)]
+        return "Counterexample", [*self._lines(), ("changes to", changed)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Unknown(Shown):
+class Unknown(_Answered):
     """The budget ran out, or the library's rounding of a near tie cannot be told."""
 
-    box: Box
-    prediction: float
-    rho: float | None
-    nodes: int
     reason: str
     outcome: Outcome = Outcome.UNDECIDED
 
     def _shown(self) -> tuple[str, Lines]:
-        return "Unknown", [*_shown(self), ("reason", self.reason)]
-
-
-def _shown(verdict: "Verdict") -> list[tuple[str, ...]]:
-    """Say what was asked, and the work that it took."""
-    box = verdict.box
-    moves = box.center - box.low, box.high - box.center
-    down, up = (f"{np.fmax.reduce(one, initial=0.0):g}" for one in moves)  # NaN does not move
-    radius = f"±{up}" if up == down else f"−{down}, +{up}"
-    return [
-        ("prediction", f"{verdict.prediction:g}"),
-        ("within", f"{radius} at most, in every feature"),
-        ("nodes", f"{verdict.nodes:,}"),
-    ]
+        return "Unknown", [*self._lines(), ("reason", self.reason)]
 
 
 Verdict = Robust | Counterexample | Unknown

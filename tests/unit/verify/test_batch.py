@@ -7,7 +7,7 @@ from support.machine import FakeRay
 from tacit.errors import ConfigError
 from tacit.verify import Budget, Domain, Inquiry, verify_each, verify_many, verify_on_ray
 from tacit.verify.batch import _answer_chunk
-from tacit.verify.models.stored import store_ensemble
+from tacit.verify.models.load import store_ensemble
 
 WIDE = Domain(-3.0, 3.0)
 

@@ -23,7 +23,7 @@ from tacit.verify import (
     verify_within,
     with_integers,
 )
-from tacit.verify.limits import are_kept
+from tacit.verify.constrained import are_kept
 
 seeds = st.integers(0, 2**32)
 WHOLE = Domain(-2.0, 2.0)

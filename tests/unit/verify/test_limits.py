@@ -5,7 +5,7 @@ pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.errors import ConfigError
 from tacit.verify import Limits, Sum, quantile_radii
-from tacit.verify.limits import are_kept
+from tacit.verify.constrained import are_kept
 
 
 def test_relations_are_checked_without_rounding():

@@ -7,7 +7,7 @@ import pytest
 from tacit.errors import DataError
 from tacit.verify import load_ensemble
 from tacit.verify.models import load
-from tacit.verify.models.stored import store_ensemble
+from tacit.verify.models.load import store_ensemble
 from tacit.verify.models.ubjson import read_ubjson
 
 

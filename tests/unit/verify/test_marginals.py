@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
-from tacit.verify.models.marginals import lay_minimisers
+from tacit.verify.models.nodes import lay_minimisers
 
 
 def average(packed, node, pull, rises):

@@ -11,7 +11,7 @@ from tacit.errors import DataError
 from tacit.verify import load_ensemble, save_ensemble, with_integers
 from tacit.verify.models.build import build
 from tacit.verify.models.categories import CategorySet
-from tacit.verify.models.stored import parse_stored, store_ensemble
+from tacit.verify.models.load import parse_stored, store_ensemble
 
 
 @given(seed=st.integers(0, 2**32 - 1))

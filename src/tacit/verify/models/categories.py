@@ -7,14 +7,18 @@ as this category.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import numpy as np
 
 from tacit.errors import DataError
 from tacit.verify.kernels.arrays import Bools, Floats, Ints
+from tacit.verify.models.index import Forest
 
 LEFT, RIGHT = 0.0, 1.0
 """What a column of answers holds; a node asks whether it is at most one half."""
+OPEN, MISSING, GOES_LEFT, GOES_RIGHT = range(4)
+"""What is known of a column: nothing, that it is missing, or the answer about a category."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,3 +85,57 @@ def join_sets(
         listed_left=np.array([one.listed_left for one in sets], np.bool_),
         missing_left=np.array(missing_left, np.bool_),
     )
+
+
+class Kept(TypedDict):
+    """The arrays of an ensemble that differ."""
+
+    roots: Ints
+    left: Ints
+    right: Ints
+    feature: Ints
+    threshold: Floats
+    missing_left: Bools
+    value: Floats
+
+
+def take_out(forest: Forest, told: bytes) -> Kept:
+    """Lead past every question that is answered; all trees stay, in their order.
+
+    Args:
+        forest: the trees.
+        told: what is known of each column, one byte each.
+    """
+    inner, known = forest.feature >= 0, np.frombuffer(told, np.uint8)
+    answer = np.where(inner, known[forest.feature], OPEN)
+    goes_left = np.where(answer == MISSING, forest.missing_left, answer == GOES_LEFT)
+    here = np.arange(inner.size)
+    way = np.where(answer == OPEN, here, np.where(goes_left, forest.left, forest.right))
+    while ((further := way[way]) != way).any():
+        way = further
+    roots = way[forest.roots]
+    left, right = (np.where(inner, way[side], -1) for side in (forest.left, forest.right))
+    kept = _reachable(roots, left, right)
+    moved = np.cumsum(kept) - 1
+
+    def renumber(places: Ints) -> Ints:
+        return np.where(places >= 0, moved[places], -1).astype(np.int32)
+
+    return {
+        "roots": renumber(roots),
+        "left": renumber(left[kept]),
+        "right": renumber(right[kept]),
+        "feature": forest.feature[kept],
+        "threshold": forest.threshold[kept],
+        "missing_left": forest.missing_left[kept],
+        "value": forest.value[kept],
+    }
+
+
+def _reachable(roots: Ints, left: Ints, right: Ints) -> Bools:
+    seen, front = np.zeros(left.size, dtype=bool), roots
+    while front.size:
+        seen[front] = True
+        front = front[left[front] >= 0]
+        front = np.concatenate([left[front], right[front]])
+    return seen

@@ -26,8 +26,7 @@ from tacit.verify.kernels.arrays import Bools, Floats, Ints, Outputs, Reals
 from tacit.verify.kernels.layout.tables import Index, Objectives
 from tacit.verify.kernels.presolve.scores import sum_scores
 from tacit.verify.kernels.presolve.workspace import Cases
-from tacit.verify.models.answered import take_out
-from tacit.verify.models.categories import Categories
+from tacit.verify.models.categories import Categories, take_out
 from tacit.verify.models.index import make_index
 
 Number = Literal["float32", "float64"]

@@ -13,8 +13,7 @@ import numpy as np
 from tacit.errors import DataError
 from tacit.verify.kernels.arrays import Bools, Floats, Ints, Longs
 from tacit.verify.kernels.layout.tables import ARGMAX, BINARY, REGRESS, Index, Rule, Trees
-from tacit.verify.models.marginals import lay_minimisers
-from tacit.verify.models.nodes import lay_nodes
+from tacit.verify.models.nodes import lay_minimisers, lay_nodes
 
 DIGITS = {"float32": 24, "float64": 53}
 FIXED_BITS = 46
