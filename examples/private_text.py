@@ -5,11 +5,11 @@ never above the target of 2, about what is marked of one patient.
 """
 
 import copy
+from dataclasses import replace
 
 from tacit.ring import Prg
 from tacit.text import (
     CausalModule,
-    Course,
     Text,
     TextPlan,
     by_pattern,
@@ -36,10 +36,9 @@ def main() -> None:
     corpus = mark_corpus(texts[:250], tokenizer, policy, starts=tokenizer.starts)
     held = mark_corpus(texts[250:], tokenizer, policy, starts=tokenizer.starts)
     module = CausalModule(tiny_model(tokenizer.size, width=32))
-    course = Course(epochs=8, rate=1e-2, batch=16)
-    plan = TextPlan(method="jft", epsilon=2, course=course, rank=4, length=96)
+    plan = TextPlan(method="jft", epsilon=2, epochs=8, rate=1e-2, length=96)
 
-    plain = fine_tune(copy.deepcopy(module), corpus, TextPlan(method="none", course=course))
+    plain = fine_tune(copy.deepcopy(module), corpus, replace(plan, method="none", length=256))
     tuned = fine_tune(module, corpus, plan)
     for name, one in (("plain", plain), ("private", tuned)):
         found = measure_perplexity(one.module, held.texts, length=96)

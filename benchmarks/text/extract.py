@@ -57,11 +57,10 @@ def main():
     ]
     with_them, without = mark([*texts, *planted]), mark(texts)
     base = CausalModule(tiny_model(tokenizer.size, layers=2, width=64, context=LENGTH + 64))
-    course = Course(epochs=options.epochs, rate=3e-3, batch=16)
+    how = {"epochs": options.epochs, "rate": 3e-3, "batch": 16}
     passages = mark([Text(text=t, owner=str(i)) for i, t in enumerate(public)])
     units = passages.originals(length=LENGTH, by_owner=False)
     tune(base, units, Course(epochs=3, rate=3e-3, batch=16), prg=Prg(b"public passages."))
-    private = Course(epochs=4, rate=3e-3, batch=64)
     models = {}
     for name, method, corpus in (
         ("none", "none", with_them),
@@ -69,11 +68,10 @@ def main():
         ("jft", "jft", with_them),
         ("all-dp", "all-dp", with_them),
     ):
-        plan = TextPlan(method=method, course=course, private=private, rank=4, length=LENGTH)
+        plan = TextPlan(method=method, private_epochs=4, private_rate=3e-3, length=LENGTH, **how)
         tuned = fine_tune(copy.deepcopy(base), corpus, plan, prg=Prg(f"{name:16}"[:16].encode()))
         models[name] = tuned.module
     source = copy.deepcopy(base)
-    how = {"rate": course.rate, "batch": course.batch, "epochs": course.epochs}
     selective_sgd(source, with_them, length=LENGTH, sigma=10.6, clip=1.0, seed=0, **how)
     models["source 5.2, no guarantee"] = source
     digits = sorted({tokenizer.encode(digit)[0] for digit in "0123456789"})

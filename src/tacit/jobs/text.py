@@ -4,7 +4,7 @@ import copy
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -14,14 +14,16 @@ from tacit.audit.memorisation import Format, SeenSpeech, exact_exposures, proven
 from tacit.audit.memorisation.canary import spell_canary
 from tacit.data.metrics import put_beside
 from tacit.dp.policy import Policy, by_terms, read_terms
+from tacit.errors import DataError
+from tacit.jobs.config import LoneJob
 from tacit.jobs.kind import Asked, Kind, Outlook, Part, Screen
 from tacit.jobs.text_data import FRAME, SIGNS, Loaded, load
-from tacit.jobs.text_job import TextJob, check_inputs
 from tacit.llm.model.module import CausalModule, language_model
 from tacit.llm.model.saving import save_model
 from tacit.party import Progress, Usage
 from tacit.result import NOTHING_SENT, Claim, Leak, Metric, Result, Sheet
 from tacit.ring import Prg
+from tacit.spec import refuse, refuse_together
 from tacit.text.corpus import PLACEHOLDER, Text
 from tacit.text.forms import FORMS, coverage_sheet, draw_labelled
 from tacit.text.front import (
@@ -32,6 +34,7 @@ from tacit.text.front import (
     planned_claim,
 )
 from tacit.text.measure import measure_perplexity, measure_scientificity
+from tacit.text.spec import TextSpec
 from tacit.text.tune import tune
 
 Row = dict[str, Metric | None]
@@ -42,6 +45,40 @@ _METHODS = {
     "vote": "redacted; numbers by vote",
 }
 _OPEN = _METHODS["none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextJob(TextSpec, LoneJob):
+    """A job of kind "text"."""
+
+    alone = "texts stay with their owner: this job runs here, alone"
+    does = "trains"
+
+    def __post_init__(self) -> None:
+        refuse_together(self.check_parties, super().__post_init__, self._check_limit)
+
+    def _check_limit(self) -> None:
+        is_open = self.train.method == "none" or self.report.compare == "plain"
+        if self.train.most_epsilon is not None and is_open:
+            refuse(
+                "train.most_epsilon",
+                "an open model has no ε, and its figures are in the report: set another method, "
+                'and report.compare = "none"',
+            )
+
+
+def check_inputs(job: TextJob, parties: Sequence[str]) -> None:
+    """Make sure that the files of the job are there."""
+    named = {
+        "data.texts": job.data.texts,
+        "data.public": job.data.public,
+        "data.terms": job.data.terms,
+        "policy.terms": job.policy.terms,
+        "model.path": job.model.path,
+    }
+    for key, path in named.items():
+        if path is not None and not path.exists():
+            raise DataError(f"{key}: no such file or folder: {path} (from {Path.cwd()})")
 
 
 def forecast(job: TextJob, asked: Asked) -> Outlook:

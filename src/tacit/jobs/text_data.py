@@ -8,13 +8,13 @@ from pathlib import Path
 from tacit.dp.policy import Policy
 from tacit.errors import DataError
 from tacit.files import refuse_endless
-from tacit.jobs.text_job import TextCanaries, TextJob
 from tacit.llm import Tokenizer, open_checkpoint
 from tacit.llm.model.module import CausalModule, tiny_model
 from tacit.llm.model.saving import train_tokenizer
 from tacit.ring import Prg
 from tacit.text.corpus import Marked, Text, mark_corpus
 from tacit.text.forms import HAN
+from tacit.text.spec import TextCanaries, TextSpec
 
 SIGNS = {
     "digits": "0123456789",
@@ -49,37 +49,37 @@ class Loaded:
         return mark_corpus(texts, self.tokenizer, self.policy, starts=self.starts, ends=ends)
 
 
-def load(job: TextJob) -> Loaded:
+def load(spec: TextSpec) -> Loaded:
     """Read everything, hold owners back to measure on, and plant canaries.
 
     Raises:
         DataError: a file is not what it should be.
     """
-    texts = read_texts(job.data.texts)
-    public = () if job.data.public is None else _lines(job.data.public)
-    if job.model.path is not None:
-        checkpoint = open_checkpoint(job.model.path)
+    texts = read_texts(spec.data.texts)
+    public = () if spec.data.public is None else _lines(spec.data.public)
+    if spec.model.path is not None:
+        checkpoint = open_checkpoint(spec.model.path)
         tokenizer, model = checkpoint.tokenizer(), checkpoint.load()
     else:
-        tokenizer = train_tokenizer(public, size=job.model.vocabulary)
-        sizes = {"layers": job.model.layers, "width": job.model.width}
-        model = tiny_model(tokenizer.size, context=job.data.length + 64, **sizes)
+        tokenizer = train_tokenizer(public, size=spec.model.vocabulary)
+        sizes = {"layers": spec.model.layers, "width": spec.model.width}
+        model = tiny_model(tokenizer.size, context=spec.data.length + 64, **sizes)
     owners = list(dict.fromkeys(one.owner for one in texts))
-    held = max(1, round(job.data.test_share * len(owners)))
+    held = max(1, round(spec.data.test_share * len(owners)))
     if len(owners) < 2:
         raise DataError(
-            f"{job.data.texts}: wanted texts of two owners or more, to measure on those of some; "
+            f"{spec.data.texts}: wanted texts of two owners or more, to measure on those of some; "
             f"got {len(owners)}"
         )
     aside = set(owners[-held:])
-    canaries = _draw(job.canaries) if job.canaries else {}
+    canaries = _draw(spec.canaries) if spec.canaries else {}
     train = [one for one in texts if one.owner not in aside]
     return Loaded(
         module=CausalModule(model),
         tokenizer=tokenizer,
-        policy=job.policy.policy(),
+        policy=spec.policy.policy(),
         public=public,
-        train=(*train, *_planted(canaries, job.canaries)),
+        train=(*train, *_planted(canaries, spec.canaries)),
         test=tuple(one for one in texts if one.owner in aside),
         canaries=canaries,
     )

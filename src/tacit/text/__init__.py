@@ -26,8 +26,9 @@ from tacit.text.budget import Budget, BudgetSpentError
 from tacit.text.corpus import Marked, Text, mark_corpus
 from tacit.text.decode import BudgetedWriter, Places, decoder_losses, find_places
 from tacit.text.forms import FORMS, coverage_sheet, draw_labelled, measure_recall
-from tacit.text.front import TextPlan, Tuned, enter_book, fine_tune, planned_claim
+from tacit.text.front import Tuned, enter_book, fine_tune, planned_claim
 from tacit.text.measure import measure_perplexity, measure_scientificity
+from tacit.text.spec import TextPlan
 from tacit.text.tune import Course
 from tacit.text.vote import Ballot, stack_voters, train_voters
 

@@ -5,7 +5,6 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
 
 from torch import nn
 
@@ -13,10 +12,8 @@ from tacit.dp import Book
 from tacit.dp.calibrate import Target, least_noise
 from tacit.dp.codec import ledger_to_record
 from tacit.dp.event import (
-    ADD_REMOVE_CLIENT,
     ADD_REMOVE_CLIENT_MARKS,
     ADD_REMOVE_MARKS,
-    ADD_REMOVE_RECORD,
     Event,
     Pure,
     Relation,
@@ -25,20 +22,14 @@ from tacit.dp.event import (
 from tacit.dp.ledger import Ledger, epsilon
 from tacit.dp.private import step_event
 from tacit.dp.second import Second, confirm
-from tacit.errors import ConfigError, check_word
+from tacit.errors import ConfigError
 from tacit.nn import add_adapters, merge_adapters
 from tacit.result import Claim
 from tacit.ring import Prg
 from tacit.text.corpus import Marked, Units
-from tacit.text.tune import Course, silent, tune, tune_private
-from tacit.text.vote import Adapter, Ballot, train_voters
-
-Method = Literal["none", "all-dp", "jft", "vote"]
-Unit = Literal["owner", "text"]
-"""No protection; DP-SGD on whole texts; redacted texts, then DP-SGD; a writer and voters.
-
-"jft" is "just fine-tune twice" of Shi et al. 2022 (selective privacy by a policy).
-"""
+from tacit.text.spec import TextPlan
+from tacit.text.tune import silent, tune, tune_private
+from tacit.text.vote import Adapter, train_voters
 
 Tell = Callable[[str, int, int], None]
 """Told the stage, and how many of how many steps of it are done."""
@@ -54,50 +45,6 @@ _WRITER_CLAIM = Claim(
     guarantee="does not depend on it",
     assumptions=(UNMARKED, "what voters say is paid for from a budget, token by token"),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextPlan:
-    """How a model is tuned.
-
-    Args:
-        method: what is done to protect texts.
-        course: of the training without noise.
-        private: of the training with noise.
-        epsilon: that the training with noise may spend.
-        delta: of that; a tenth of one in the number of units if not given.
-        unit: what is protected as one: all texts of an owner, or one text.
-        clip: largest norm of a unit's gradient.
-        rank: of the adapters that the noisy training and the voters learn; 0 trains all weights.
-        layers: names of the layers that get one.
-        length: most tokens of a row.
-        ballot: how voters are counted; their number.
-    """
-
-    method: Method = "jft"
-    course: Course = field(default_factory=lambda: Course(epochs=3, rate=2e-4))
-    private: Course = field(default_factory=lambda: Course(epochs=3, rate=1e-3, batch=64))
-    epsilon: float = 2.0
-    delta: float | None = None
-    unit: Unit = "owner"
-    clip: float = 0.5
-    rank: int = 8
-    layers: tuple[str, ...] = ("q", "v")
-    length: int = 256
-    ballot: Ballot = field(default_factory=lambda: Ballot(voters=16))
-
-    def __post_init__(self) -> None:
-        check_word("method", self.method, Method)
-        check_word("unit", self.unit, Unit)
-        if self.method == "vote" and not self.rank:
-            raise ConfigError("voters are adapters beside one writer: wanted a rank above 0, got 0")
-
-    @property
-    def relation(self) -> Relation:
-        """Return what the noisy training speaks about."""
-        if self.method == "jft":
-            return ADD_REMOVE_CLIENT_MARKS if self.unit == "owner" else ADD_REMOVE_MARKS
-        return ADD_REMOVE_CLIENT if self.unit == "owner" else ADD_REMOVE_RECORD
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

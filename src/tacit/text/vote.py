@@ -4,14 +4,17 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 
 from tacit.dp.event import REPLACE_CLIENT_MARKS, Pure
 from tacit.errors import ConfigError
 from tacit.nn import Adapted, add_adapters
 from tacit.ring import Prg
+from tacit.spec import Positive
 from tacit.text.corpus import Marked
 from tacit.text.tune import Course, tune
 
@@ -27,15 +30,15 @@ MARGIN = 2.0**-40
 class Ballot:
     """How votes are counted.
 
-    Args:
+    Attributes:
         voters: models, each of another shard of the owners.
         clip: how far a voter may move a score away from the public model's.
         temperature: by which scores are divided.
     """
 
-    voters: int
-    clip: float = 3.0
-    temperature: float = 1.0
+    voters: Annotated[int, Ge(2)] = 16
+    clip: Positive = 3.0
+    temperature: Positive = 1.0
 
     def __post_init__(self) -> None:
         if self.voters < 2 or not (0 < self.clip <= 20 and 0.1 <= self.temperature <= 10):

@@ -1,41 +1,34 @@
-"""The job file of kind "text": a language model tuned on texts whose marked parts stay private."""
+"""What a user says of a private tuning: the tables of a job file, and the words of Python."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, MultipleOf
 
 from tacit.dp import Book
+from tacit.dp.event import (
+    ADD_REMOVE_CLIENT,
+    ADD_REMOVE_CLIENT_MARKS,
+    ADD_REMOVE_MARKS,
+    ADD_REMOVE_RECORD,
+    Relation,
+)
 from tacit.dp.policy import Policy, by_pattern, by_terms, read_terms, union
-from tacit.errors import ConfigError, DataError
-from tacit.jobs.config import Job, PartyEntry
+from tacit.errors import ConfigError, check_word
 from tacit.spec import LOCAL, Count, Positive, Share, refuse
-from tacit.text.front import Method, TextPlan
 from tacit.text.tune import Course
 from tacit.text.vote import Ballot
 
+Method = Literal["none", "all-dp", "jft", "vote"]
+"""No protection; DP-SGD on whole texts; redacted texts, then DP-SGD; a writer and voters.
+
+"jft" is "just fine-tune twice" of Shi et al. 2022 (selective privacy by a policy).
+"""
+Unit = Literal["owner", "text"]
 SPELLED = ("digits", "full-width digits", "Chinese digits")
 """Forms of which a canary is made: six signs, all alike likely."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextModel:
-    """[model]: what is tuned.
-
-    Attributes:
-        path: a folder or a GGUF file; a small new model is made from the public texts if not given.
-        layers: of the new model.
-        width: of the new model.
-        vocabulary: tokens of the new model.
-    """
-
-    path: Path | None = field(default=None, metadata=LOCAL)
-    layers: Count = 2
-    width: Annotated[int, Ge(16), MultipleOf(8)] = 64
-    vocabulary: Annotated[int, Ge(300)] = 800
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +48,23 @@ class TextData:
     terms: Path | None = field(default=None, metadata=LOCAL)
     test_share: Share = 0.1
     length: Annotated[int, Ge(8)] = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextModel:
+    """[model]: what is tuned.
+
+    Attributes:
+        path: a folder or a GGUF file; a small new model is made from the public texts if not given.
+        layers: of the new model.
+        width: of the new model.
+        vocabulary: tokens of the new model.
+    """
+
+    path: Path | None = field(default=None, metadata=LOCAL)
+    layers: Count = 2
+    width: Annotated[int, Ge(16), MultipleOf(8)] = 64
+    vocabulary: Annotated[int, Ge(300)] = 800
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +92,8 @@ class TextPolicy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTrain:
-    """[train]: how.
+class Tuning:
+    """How a model is tuned, and what protects the texts.
 
     Attributes:
         method: "jft" (redacted texts, then noise), "all-dp", "vote", or "none".
@@ -93,50 +103,92 @@ class TextTrain:
         epochs: without noise, on redacted texts or all.
         rate: of that; 0.003 for a new model and 0.0002 for one that is given, which would forget
             what it knows at more, if not given.
-        public_epochs: on the public texts, before.
         private_epochs: with noise, or of the voters.
         private_rate: of that; 0.003 for a new model and 0.001 for one that is given.
         batch: rows at a time without noise.
         private_batch: units at a time with noise, in the mean.
         clip: largest norm of a unit's gradient.
         rank: of adapters that learn with noise; 0 trains all weights.
-        seed: of the order of rows; noise has none.
-        most_epsilon: that all trainings on these texts may spend together; they are counted in a
-            file beside the texts, whether this is given or not.
     """
 
     method: Method = "jft"
     epsilon: Positive = 2.0
     delta: Share | None = None
-    unit: Literal["owner", "text"] = "owner"
+    unit: Unit = "owner"
     epochs: Count = 3
     rate: Positive | None = None
-    public_epochs: Count = 3
     private_epochs: Count = 3
     private_rate: Positive | None = None
     batch: Count = 16
     private_batch: Count = 64
     clip: Positive = 0.5
     rank: Annotated[int, Ge(0)] = 4
+
+    def __post_init__(self) -> None:
+        check_word("method", self.method, Method)
+        check_word("unit", self.unit, Unit)
+        if self.method == "vote" and not self.rank:
+            raise ConfigError("voters are adapters beside one writer: wanted a rank above 0, got 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPlan(Tuning):
+    """A tuning with all that it needs: what `fine_tune` takes.
+
+    Attributes:
+        length: most tokens of a row.
+        layers: names of the layers that get adapters.
+        ballot: how voters are counted; their number.
+    """
+
+    length: Annotated[int, Ge(2)] = 256
+    layers: tuple[str, ...] = ("q", "v")
+    ballot: Ballot = field(default_factory=Ballot)
+
+    @property
+    def course(self) -> Course:
+        """Return how the training without noise goes."""
+        return Course(epochs=self.epochs, rate=self.rate or 2e-4, batch=self.batch)
+
+    @property
+    def private(self) -> Course:
+        """Return how the training with noise goes, or that of the voters."""
+        rate = self.private_rate or 1e-3
+        return Course(epochs=self.private_epochs, rate=rate, batch=self.private_batch)
+
+    @property
+    def relation(self) -> Relation:
+        """Return what the noisy training speaks about."""
+        if self.method == "jft":
+            return ADD_REMOVE_CLIENT_MARKS if self.unit == "owner" else ADD_REMOVE_MARKS
+        return ADD_REMOVE_CLIENT if self.unit == "owner" else ADD_REMOVE_RECORD
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTrain(Tuning):
+    """[train]: how.
+
+    Attributes:
+        public_epochs: on the public texts, before.
+        seed: of the order of rows; noise has none.
+        most_epsilon: that all trainings on these texts may spend together; they are counted in a
+            file beside the texts, whether this is given or not.
+    """
+
+    public_epochs: Count = 3
     seed: Annotated[int, Ge(0)] = 0
     most_epsilon: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextDecode:
+class TextDecode(Ballot):
     """[decode]: of the method "vote", how placeholders are filled, and what that may cost.
 
     Attributes:
-        voters: models of shards of owners.
-        clip: how far a voter may move a score.
-        temperature: by which scores are divided.
         conversation: ε of one conversation.
         total: ε of all conversations together.
     """
 
-    voters: Annotated[int, Ge(2)] = 16
-    clip: Positive = 3.0
-    temperature: Positive = 1.0
     conversation: Positive = 4.0
     total: Positive = 20.0
 
@@ -164,8 +216,8 @@ class TextCanaries:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextJob(Job):
-    """A job of kind "text"."""
+class TextSpec:
+    """A language model that is tuned on texts whose marked parts stay private."""
 
     data: TextData
     model: TextModel = field(default_factory=TextModel)
@@ -173,30 +225,19 @@ class TextJob(Job):
     train: TextTrain = field(default_factory=TextTrain)
     decode: TextDecode | None = None
     canaries: TextCanaries | None = None
-    parties: Mapping[str, PartyEntry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.parties:
-            refuse("parties", "texts stay with their owner: this job runs here, alone")
         if self.model.path is None and self.data.public is None:
             refuse("data.public", "a new model learns its words from public texts: name a file")
         if (self.decode is not None) != (self.train.method == "vote"):
             refuse("decode", 'belongs to train.method = "vote", and is needed there')
-        is_open = self.train.method == "none" or self.report.compare == "plain"
-        if self.train.most_epsilon is not None and is_open:
-            refuse(
-                "train.most_epsilon",
-                "an open model has no ε, and its figures are in the report: set another method, "
-                'and report.compare = "none"',
-            )
-        try:
-            self.plan()
-        except ConfigError as error:
-            refuse("train", str(error))
 
-    def role(self, party: str) -> str:
-        """Say what a party does."""
-        return "trains"
+    def plan(self) -> TextPlan:
+        """Return how the model is tuned: a new one learns faster than one that knows something."""
+        told = {one.name: getattr(self.train, one.name) for one in fields(Tuning)}
+        if self.model.path is None:
+            told |= {name: told[name] or 3e-3 for name in ("rate", "private_rate")}
+        return TextPlan(**told, length=self.data.length, ballot=self.decode or Ballot())
 
     def book(self) -> Book:
         """Return where trainings on these texts are counted: beside them, under their name.
@@ -213,35 +254,3 @@ class TextJob(Job):
                 "cannot be added up to a limit; take the same unit, or no most_epsilon"
             )
         return Book(paths[0], self.train.most_epsilon or math.inf)
-
-    def plan(self) -> TextPlan:
-        """Return how the model is tuned."""
-        t, d = self.train, self.decode or TextDecode()
-        rates = (3e-3, 3e-3) if self.model.path is None else (2e-4, 1e-3)
-        rate, private_rate = t.rate or rates[0], t.private_rate or rates[1]
-        return TextPlan(
-            method=t.method,
-            course=Course(epochs=t.epochs, rate=rate, batch=t.batch),
-            private=Course(epochs=t.private_epochs, rate=private_rate, batch=t.private_batch),
-            epsilon=t.epsilon,
-            delta=t.delta,
-            unit=t.unit,
-            clip=t.clip,
-            rank=t.rank,
-            length=self.data.length,
-            ballot=Ballot(voters=d.voters, clip=d.clip, temperature=d.temperature),
-        )
-
-
-def check_inputs(job: TextJob, parties: Sequence[str]) -> None:
-    """Make sure that the files of the job are there."""
-    named = {
-        "data.texts": job.data.texts,
-        "data.public": job.data.public,
-        "data.terms": job.data.terms,
-        "policy.terms": job.policy.terms,
-        "model.path": job.model.path,
-    }
-    for key, path in named.items():
-        if path is not None and not path.exists():
-            raise DataError(f"{key}: no such file or folder: {path} (from {Path.cwd()})")
