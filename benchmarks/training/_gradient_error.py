@@ -115,14 +115,12 @@ def main() -> None:
                 owners,
                 rate=0.5,
                 batch=ROWS - 1,
-                test_share=0.1,
                 protocol=protocol,
                 cap=8.0,
-                weight_bound=4.0,
             )
             hot = functional.one_hot(y, WORDS).double()
-            plain, _ = walk_plain(trained.task, x.double(), hot)
-            initial, ours = trained.task.model.initial, trained.task.model
+            plain, _ = walk_plain(trained.plan, x.double(), hot)
+            initial, ours = trained.plan.model.initial, trained.plan.model
             given = trained.model.state_dict() if trained.model is not None else {}
             true = ours.state(plain)
             begun = ours.state({key: one.double() for key, one in initial.items()})

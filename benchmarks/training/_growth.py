@@ -9,16 +9,17 @@ step without: softmax regression on 50,000 rows of 1,280 features.
 
 import json
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from _plans import plan_of
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit.mpc import Plan, Roles
 from tacit.mpc.walker import Walker
-from tacit.nn import make_model
-from tacit.training import HeldData, Privacy, Programs, TrainTask
+from tacit.training import Privacy, Programs, Training, TrainModel
 from tacit.training.schedule import TrainingWalk
 
 ROLES = Roles("north", "south", "dealer")
@@ -77,19 +78,17 @@ def main() -> None:
 def transformer(width: int, tokens: int, layers: int) -> dict[str, Any]:
     """Plan a step on one row."""
     begun = time.perf_counter()
-    task = TrainTask(
-        name="growth",
+    plan = plan_of(
+        Model(width, layers),
+        (tokens, width),
+        {"north": 2},
         roles=ROLES,
-        protocol="sealed",
-        model=make_model(Model(width, layers), (tokens, width), cap=8.0),
-        holdings=(HeldData("north", 2, (tokens, width), True),),
-        split="rows",
+        model=TrainModel(bound=0.5, cap=8.0),
+        training=Training(batch=1),
         test_rows=1,
-        batch=1,
-        cap=1.0,
-        weight_bound=0.5,
     )
-    walker = Walker(ROLES, protocol=task.protocol, frac_bits=task.frac_bits)
+    task = replace(plan, cap=1.0)
+    walker = Walker(ROLES, protocol="sealed", frac_bits=task.frac_bits)
     plan = walker.plan(partial(Programs(task).step, rate=0.1))
     shape = {"width": width, "tokens": tokens, "layers": layers}
     return {**shape, **cost(plan), "planned in s": round(time.perf_counter() - begun, 1)}
@@ -98,19 +97,14 @@ def transformer(width: int, tokens: int, layers: int) -> dict[str, Any]:
 def softmax_regression(*, is_private: bool) -> dict[str, Any]:
     """Plan a step on all rows, which were opened under their masks before where it is private."""
     rows, columns = 50_000, 1280
-    task = TrainTask(
-        name="privacy",
+    task = plan_of(
+        nn.Linear(columns, 10),
+        (columns,),
+        {"north": rows // 2, "south": rows // 2},
         roles=ROLES,
-        protocol="sealed",
-        model=make_model(nn.Linear(columns, 10), (columns,)),
-        holdings=(
-            HeldData("north", rows // 2, (columns,), True),
-            HeldData("south", rows // 2, (columns,), True),
-        ),
-        split="rows",
+        model=TrainModel(bound=64.0),
+        training=Training() if is_private else Training(batch=rows - 1),
         test_rows=0 if is_private else 1,
-        batch=rows if is_private else rows - 1,
-        weight_bound=64.0,
         privacy=Privacy(epsilon=2.0, delta=1e-6) if is_private else None,
     )
     walk = TrainingWalk(task)

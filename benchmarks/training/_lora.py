@@ -13,6 +13,7 @@ import argparse
 import json
 import lzma
 import time
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch.nn import functional
 
 import tacit
 from tacit.nn import add_adapters
-from tacit.training import Optimiser, train_plain
+from tacit.training import TrainData, Training, TrainModel, train_plain
 
 LAYERS, WIDTH, HEADS, GROUPS, SIDE, INNER, EPS, THETA = 8, 512, 8, 2, 64, 1408, 1e-5, 1e6
 
@@ -166,31 +167,36 @@ def main() -> None:
         name: (table[part[:, :-1]], part[:, 1:])
         for name, part in (("north", ids[:half]), ("south", ids[half:]))
     }
-    how: dict[str, Any] = {
-        "batch": asked.batch,
-        "rate": asked.rate,
-        "watch_every": max(1, asked.steps // asked.looks),
-        "weight_bound": 2.0,
-        "feature_bound": float(table.abs().max()) * 1.01,
-        "optimiser": Optimiser(kind="adam", decay=0.99),
-        "test_share": asked.held / count,
-        "protocol": asked.protocol,
-        "head": table,
-        "cap": asked.cap,
-    }
+    last = nn.Linear(*table.shape[::-1], bias=False)
+    last.weight.data = table
+    whole = nn.Sequential(OrderedDict(body=adapted, head=last.requires_grad_(False)))
     begun, worked = time.perf_counter(), time.process_time()
-    trained = tacit.train(adapted, owners, report=_tell, **how)
+    trained = tacit.train(
+        whole,
+        owners,
+        report=_tell,
+        cap=asked.cap,
+        data=TrainData(bound=float(table.abs().max()) * 1.01, test_share=asked.held / count),
+        model=TrainModel(bound=2.0, head="head"),
+        training=Training(
+            batch=asked.batch,
+            rate=asked.rate,
+            look_every=max(1, asked.steps // asked.looks),
+            optimiser="adam",
+        ),
+        protocol=asked.protocol,
+    )
     seconds, worked = time.perf_counter() - begun, time.process_time() - worked
     rows = torch.cat([one[0] for one in owners.values()]).double()
     labels = functional.one_hot(torch.cat([one[1] for one in owners.values()]), len(table)).double()
-    plain = train_plain(trained.task, rows, labels)
-    steps = trained.task.steps_per_epoch
+    plain = train_plain(trained.plan, rows, labels)
+    steps = trained.plan.steps_per_epoch
     result = {
         "steps": steps,
-        "tokens of a step": asked.tokens * sum(trained.task.portions),
+        "tokens of a step": asked.tokens * sum(trained.plan.portions),
         "on shares": [round(one[1], 4) for one in trained.history],
         "in the clear": [round(one[1], 4) for one in plain],
-        "cap": trained.task.cap,
+        "cap": trained.plan.cap,
         "saturated": trained.saturated,
         "seconds": round(seconds, 1),
         "seconds of processor time": round(worked, 1),

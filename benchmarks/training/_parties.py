@@ -13,16 +13,17 @@ from time import monotonic
 from typing import Any, cast
 
 import torch
+from _plans import plan_of
 from torch import Tensor
 
 from tacit import ring
 from tacit.crypto import load_identity, make_identity
 from tacit.mpc import Roles, Share, compute, find_protocol, make_plan, serve, sum_forecasts
 from tacit.mpc.share import Spec
-from tacit.nn import make_model, parse_layers
+from tacit.nn import parse_layers
 from tacit.party import Meeting, Progress, Session, session_over, without_setup
 from tacit.result import Cost
-from tacit.training import HeldData, Optimiser, TrainTask, train
+from tacit.training import Training, TrainModel, TrainPlan, train
 from tacit.training.programs import Programs, initial_state, state_bounds
 from tacit.transport import Credentials, Limits, Meter, PacketLink, Patience, Peer, Shaped, mesh
 
@@ -50,30 +51,25 @@ class Shape:
     look_every: int = 50
     seed: int = 0
 
-    def task(self, rows: int, test_rows: int) -> TrainTask:
+    def task(self, rows: int, test_rows: int) -> TrainPlan:
         """Return the training of so many rows, half of them with each owner."""
-        module = parse_layers(self.layers, self.inputs, seed=self.seed)
-        return TrainTask(
-            name="benchmark",
+        return plan_of(
+            parse_layers(self.layers, self.inputs, seed=self.seed),
+            self.inputs,
+            {ROLES.first: rows // 2, ROLES.second: rows - rows // 2},
             roles=ROLES,
             protocol=self.protocol,
-            model=make_model(module, self.inputs, cap=self.cap),
-            holdings=(
-                HeldData(ROLES.first, rows // 2, self.inputs, True),
-                HeldData(ROLES.second, rows - rows // 2, self.inputs, True),
-            ),
-            split="rows",
             test_rows=test_rows,
-            loss=cast(Any, self.loss),
-            optimiser=Optimiser(kind=cast(Any, self.optimiser)),
-            rate=self.rate,
-            schedule=cast(Any, self.schedule),
-            epochs=self.epochs,
-            batch=self.batch,
-            cap=self.cap,
-            weight_bound=self.weight_bound,
-            watch_every=self.look_every,
-            show_to=(ROLES.first,),
+            model=TrainModel(bound=self.weight_bound, cap=self.cap),
+            training=Training(
+                loss=cast(Any, self.loss),
+                optimiser=cast(Any, self.optimiser),
+                rate=self.rate,
+                schedule=cast(Any, self.schedule),
+                epochs=self.epochs,
+                batch=self.batch,
+                look_every=self.look_every,
+            ),
         )
 
 
@@ -158,10 +154,10 @@ def time_steps(session: Session, *, shape: Shape, steps: int, what: str) -> Answ
     """Time training steps or inferences on random rows; the first is for warming up."""
     task = shape.task(rows=2 * shape.batch + 2, test_rows=2)
     if what == "training":
-        program = partial(Programs(task).step, rate=task.rate)
+        program = partial(Programs(task).step, rate=task.spec.training.rate)
     else:
         program = partial(_infer, task=task)
-    protocol = find_protocol(task.protocol)
+    protocol = find_protocol(task.spec.protocol.spelled)
     plan = make_plan(program, protocol, ROLES, frac_bits=task.frac_bits)
     session.agree("plan", plan.digest())
     kept = _random_halves(task, is_first=session.me == ROLES.first)
@@ -183,17 +179,17 @@ def time_steps(session: Session, *, shape: Shape, steps: int, what: str) -> Answ
     }
 
 
-def _infer(ops: Any, *, task: TrainTask) -> Any:
+def _infer(ops: Any, *, task: TrainPlan) -> Any:
     weights = {
-        name: ops.resume(name, shape=tuple(value.shape), bound=task.weight_bound)
+        name: ops.resume(name, shape=tuple(value.shape), bound=task.spec.weight_bound)
         for name, value in task.model.initial.items()
     }
-    x = ops.resume("x", shape=(task.batch, *task.model.inputs), bound=task.feature_bound)
+    x = ops.resume("x", shape=(task.batch, *task.model.inputs), bound=task.bound)
     # The answer stays shared, as in algorithm 5.3 of seed 000.
     return ops.normalise_scale(ops.sigmoid(task.model(ops, weights, x)))
 
 
-def _random_halves(task: TrainTask, *, is_first: bool) -> dict[str, Share]:
+def _random_halves(task: TrainPlan, *, is_first: bool) -> dict[str, Share]:
     """Share weights, memory, rows and labels; which values they have does not matter for time."""
     prg = ring.Prg(b"training halves!")
     generator = torch.Generator().manual_seed(0)
@@ -202,12 +198,12 @@ def _random_halves(task: TrainTask, *, is_first: bool) -> dict[str, Share]:
     y[:, 0] = 1
     bounds = state_bounds(task)
     values: dict[str, tuple[Tensor, float]] = {
-        **{name: (one, task.weight_bound) for name, one in task.model.initial.items()},
+        **{name: (one, task.spec.weight_bound) for name, one in task.model.initial.items()},
         **{name: (one, bounds[name]) for name, one in initial_state(task).items()},
-        "x": (x, task.feature_bound),
+        "x": (x, task.bound),
         "y": (y, 1.0),
     }
-    dials = task.optimiser.dial_bounds()
+    dials = task.spec.training.dial_bounds()
     halves = {
         # Public numbers: each party has them whole.
         name: Share(

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import tacit
 from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg
-from tacit.training import Optimiser, worker
+from tacit.training import Privacy, Training, worker
 from tacit.training.clipping import shorten_rows
 from tacit.training.noise import NoisePlan, coarse_of, draw_coins, draw_noise
 from tacit.training.plain import walk_plain
@@ -45,7 +45,7 @@ def main() -> None:
     data = np.load(found.file)
     x, x_test = (_rows(one, found.block) for one in (data["x_train"][: found.rows], data["x_test"]))
     y, y_test = (torch.from_numpy(data[name].astype(np.int64)) for name in ("y_train", "y_test"))
-    how = {"epochs": found.steps, "rate": found.rate, "optimiser": Optimiser(kind="momentum")}
+    how = Training(epochs=found.steps, rate=found.rate, optimiser="momentum")
     print(json.dumps(_measure(x, y[: len(x)], x_test, y_test, found, how), indent=1))
 
 
@@ -58,7 +58,7 @@ def _rows(given: Any, block: int) -> Tensor:
 
 
 def _measure(
-    x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, asked: Any, how: dict[str, Any]
+    x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, asked: Any, how: Training
 ) -> dict[str, Any]:
     drawn: dict[int, list[Tensor]] = defaultdict(list)
     coins: dict[int, list[Tensor]] = defaultdict(list)
@@ -83,23 +83,26 @@ def _measure(
         mock.patch.object(worker, "draw_coins", tossed),
     ):
         trained = tacit.train(
-            model, owners, epsilon=asked.epsilon, delta=0.1 / len(x), noise=asked.noise, **how
+            model,
+            owners,
+            training=how,
+            privacy=Privacy(epsilon=asked.epsilon, delta=0.1 / len(x), noise=asked.noise),
         )
     seconds, worked = time.perf_counter() - begun, time.process_time() - worked
     noise = [torch.stack(one).sum(dim=0) for one in zip(*drawn.values(), strict=True)]
-    plan = plan_noise(trained.task)
+    plan = plan_noise(trained.plan)
     assert plan is not None  # noqa: S101 - it was trained with one
     for at, both in enumerate(zip(*coins.values(), strict=True)):
         noise[at] = noise[at] + coarse_of(both[0] + both[1], step=plan.steps.step) * 2.0**-16
     hot = nn.functional.one_hot(y, classes).double()
-    plain, _ = walk_plain(trained.task, x, hot, noise=iter(noise))
+    plain, _ = walk_plain(trained.plan, x, hot, noise=iter(noise))
     scores = shorten_rows(x_test, frac_bits=16) @ plain["weight"].T + plain["bias"]
     assert trained.claim is not None  # noqa: S101 - it was trained with one
     assert trained.model is not None  # noqa: S101 - its weights are given
     far = (trained.model.state_dict()["weight"].double() - plain["weight"]).abs().max()
     return {
         "rows": len(x),
-        "steps": how["epochs"],
+        "steps": how.epochs,
         "epsilon": trained.claim.epsilon,
         "delta": trained.claim.delta,
         "accountant": trained.claim.accountant,

@@ -18,14 +18,15 @@ from unittest import mock
 
 import numpy as np
 import torch
+from _plans import plan_of
 from torch import Tensor, nn
 
 from tacit.audit.privacy import one_run_epsilon
 from tacit.audit.ranking import Ranking
 from tacit.mpc import Roles
-from tacit.nn import HistogramsOfGradients, make_model
+from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg
-from tacit.training import HeldData, Optimiser, Privacy, TrainTask, private
+from tacit.training import Privacy, Training, TrainModel, TrainPlan, private
 from tacit.training.clipping import shorten_rows
 from tacit.training.noise import draw_alone
 from tacit.training.plain import walk_plain
@@ -35,28 +36,20 @@ EPSILON, STEPS, RATE = 2.0, 50, 20.0
 Data = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def task_of(rows: list[int], width: int, classes: int, **changes: Any) -> TrainTask:
+def task_of(rows: list[int], width: int, classes: int, **changes: Any) -> TrainPlan:
     """Return the training of so many rows of each owner."""
     model = nn.Linear(width, classes)
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
     steps = changes.pop("steps", STEPS)
     given = {"epsilon": EPSILON, "delta": 0.1 / sum(rows), "noise": "joint", **changes}
-    return TrainTask(
-        name="experiment",
+    return plan_of(
+        model,
+        (width,),
+        dict(zip("abc", rows, strict=False)),
         roles=Roles("a", "b", "dealer"),
-        protocol="sealed",
-        model=make_model(model, (width,)),
-        holdings=tuple(
-            HeldData(name, count, (width,), True) for name, count in zip("abc", rows, strict=False)
-        ),
-        split="rows",
-        test_rows=0,
-        batch=sum(rows),
-        epochs=steps,
-        rate=RATE,
-        optimiser=Optimiser(kind="momentum"),
-        weight_bound=64.0,
+        model=TrainModel(bound=64.0),
+        training=Training(epochs=steps, rate=RATE, optimiser="momentum"),
         privacy=Privacy(**given),
     )
 
@@ -88,14 +81,14 @@ def features(data: Data, raw: Data, each: int) -> dict[str, str]:
     }
 
 
-def noise_of(parts: int, scale: float = 1.0) -> Callable[[TrainTask], Any]:
+def noise_of(parts: int, scale: float = 1.0) -> Callable[[TrainPlan], Any]:
     """Make noise of so many times the variance that the claim wants, ``scale`` of it each."""
 
-    def words(task: TrainTask) -> Any:
+    def words(task: TrainPlan) -> Any:
         plan = plan_noise(task)
         if plan is None:
             raise SystemExit("not a private task")
-        for _ in range(task.epochs):
+        for _ in range(task.spec.training.epochs):
             drawn = [draw_alone(plan.steps, Prg.from_os()) for _ in range(parts)]
             yield scale**0.5 * torch.stack(drawn).sum(dim=0)
 
@@ -173,7 +166,7 @@ def audit(data: Data, raw: Data, each: int) -> dict[str, Any]:
 
 
 def _audited(
-    task: TrainTask, x: Tensor, y: Tensor, *, is_clipped: bool, absent: np.ndarray, rows: int
+    task: TrainPlan, x: Tensor, y: Tensor, *, is_clipped: bool, absent: np.ndarray, rows: int
 ) -> dict[str, Tensor]:
     """Train with records that add nothing where they are absent."""
     real = private.clip_factors

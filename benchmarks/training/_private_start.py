@@ -10,12 +10,13 @@ import json
 
 import numpy as np
 import torch
+from _plans import plan_of
 from sklearn.datasets import load_digits
 from torch import nn
 
 from tacit.mpc import Roles
-from tacit.nn import HistogramsOfGradients, make_model
-from tacit.training import HeldData, Optimiser, Privacy, TrainTask
+from tacit.nn import HistogramsOfGradients
+from tacit.training import Privacy, Training, TrainModel
 from tacit.training.plain import walk_plain
 
 SETTINGS = (
@@ -61,19 +62,13 @@ def _accuracy(
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
     inputs = tuple(x.shape[1:])
-    task = TrainTask(
-        name="start",
+    task = plan_of(
+        model,
+        inputs,
+        dict.fromkeys("abc", ROWS // 3),
         roles=Roles("a", "b", "dealer"),
-        protocol="sealed",
-        model=make_model(model, inputs),
-        holdings=tuple(HeldData(owner, ROWS // 3, inputs, True) for owner in "abc"),
-        split="rows",
-        test_rows=0,
-        batch=ROWS,
-        epochs=steps,
-        rate=10.0,
-        optimiser=Optimiser(kind="momentum"),
-        weight_bound=64.0,
+        model=TrainModel(bound=64.0),
+        training=Training(epochs=steps, rate=10.0, optimiser="momentum"),
         privacy=Privacy(epsilon=2.0, delta=1e-5, start=start, start_steps=alone),  # type: ignore[arg-type]
     )
     hot = nn.functional.one_hot(y[order], 10).double()

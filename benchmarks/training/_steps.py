@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _plans import plan_of
 from torch import nn
 from training._growth import Model
 from training._parties import NAMES, ROLES, Answer, _bytes, _meet, run_parties
@@ -26,9 +27,9 @@ from training._parties import NAMES, ROLES, Answer, _bytes, _meet, run_parties
 from tacit import ring
 from tacit.mpc import Share
 from tacit.mpc.share import Spec
-from tacit.nn import add_adapters, make_model
+from tacit.nn import add_adapters
 from tacit.party import Session
-from tacit.training import HeldData, Privacy, PrivacyPlan, TrainTask
+from tacit.training import Privacy, PrivacyPlan, Training, TrainModel, TrainPlan
 from tacit.training.noise import draw_noise, noise_name
 from tacit.training.private import NORMS
 from tacit.training.schedule import TrainingWalk
@@ -38,36 +39,35 @@ ADAPTED = {"block, LoRA": (), "block, LoRA of qkv": ("qkv",)}
 """Which layers get an adapter; all if none is named."""
 
 
-def task_of(kind: str, sizes: tuple[int, ...], protocol: str) -> TrainTask:
+def task_of(kind: str, sizes: tuple[int, ...], protocol: str) -> TrainPlan:
     """Return the training whose step is timed."""
+    module: nn.Module
+    inputs: tuple[int, ...]
     if kind.startswith("block"):
         rows, tokens, width, heads = sizes
-        module: nn.Module = Model(width, 1)
+        module = Model(width, 1)
         for one in module.modules():
             if hasattr(one, "heads"):
                 one.heads = heads
         if kind in ADAPTED:
             only = ADAPTED[kind]
             module = add_adapters(module, rank=4, seed=0, only=only, keep_training=["head"])
-        made = make_model(module, (tokens, width), cap=8.0)
-        bounds = {"cap": 8.0, "weight_bound": 1.0}
+        inputs, model = (tokens, width), TrainModel(bound=1.0, cap=8.0)
     else:
         rows, features, classes = sizes
-        made, bounds = make_model(nn.Linear(features, classes), (features,)), {"weight_bound": 64.0}
+        module, inputs, model = nn.Linear(features, classes), (features,), TrainModel(bound=64.0)
     is_private = kind.startswith("private")
     noise = "joint" if kind == "private, joint" else "parts"
-    return TrainTask(
-        name="benchmark",
+    return plan_of(
+        module,
+        inputs,
+        dict.fromkeys(ROLES.computing, rows // 2 if is_private else rows),
         roles=ROLES,
         protocol=protocol,
-        model=made,
-        holdings=tuple(HeldData(name, rows, made.inputs, True) for name in ROLES.computing),
-        split="rows",
-        test_rows=rows,
-        batch=rows,
-        show_to=() if is_private else (ROLES.first,),
+        model=model,
+        training=Training() if is_private else Training(batch=rows),
+        test_rows=0 if is_private else rows,
         privacy=Privacy(epsilon=2.0, delta=1e-5, noise=noise) if is_private else None,  # type: ignore[arg-type]
-        **bounds,  # type: ignore[arg-type]
     )
 
 
@@ -87,8 +87,8 @@ def time_steps(
             _meet(session)
             begun, worked, before = monotonic(), process_time(), _bytes(session.cost())
         inputs = _noise(walk.privacy, session.me)
-        walk.run("step", rate=task.rate, inputs=inputs, kept=kept)
-    plan = walk.plan("step", rate=task.rate)
+        walk.run("step", rate=task.spec.training.rate, inputs=inputs, kept=kept)
+    plan = walk.plan("step", rate=task.spec.training.rate)
     return {
         "seconds": (monotonic() - begun) / steps,
         "processor": (process_time() - worked) / steps,
@@ -110,14 +110,14 @@ def _noise(privacy: PrivacyPlan | None, me: str) -> dict[str, torch.Tensor]:
     return found
 
 
-def _halves(task: TrainTask, *, is_first: bool) -> dict[str, Share]:
+def _halves(task: TrainPlan, *, is_first: bool) -> dict[str, Share]:
     prg, coins = ring.Prg(b"training halves!"), torch.Generator().manual_seed(0)
     x = torch.empty(task.batch, *task.model.inputs).uniform_(-1, 1, generator=coins).double()
     x = x / x.flatten(1).norm(dim=1).reshape(-1, *(1,) * (x.dim() - 1))
     y = torch.zeros(task.batch, task.label_width)
     y[:, 0] = 1
-    values = {name: (one, task.weight_bound) for name, one in task.model.initial.items()}
-    values |= {"x": (x, task.feature_bound), "y": (y, 1.0)}
+    values = {name: (one, task.spec.weight_bound) for name, one in task.model.initial.items()}
+    values |= {"x": (x, task.bound), "y": (y, 1.0)}
     values[NORMS] = (torch.ones(task.batch, 1), 1.0)
     halves = {}
     for name, (value, bound) in values.items():

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tacit
-from tacit.training import Optimiser, train_plain
+from tacit.training import Training, TrainModel, train_plain
 
 VOCABULARY, TOKENS, WIDTH, HEADS, LAYERS, TEXTS = 32, 16, 32, 2, 2, 24_000
 
@@ -133,18 +133,18 @@ def main() -> None:
         "south": (ids[half : asked.rows, :-1], ids[half : asked.rows, 1:]),
     }
     batch = (asked.rows - asked.rows // 10) // asked.steps
-    how = {"batch": batch, "rate": asked.rate, "watch_every": max(1, asked.steps // 4)}
+    how = {"batch": batch, "rate": asked.rate, "look_every": max(1, asked.steps // 4)}
     begun = time.perf_counter()
     trained = tacit.train(
-        model, owners, cap=16.0, weight_bound=8.0, optimiser=Optimiser(clip=1.0), **how
+        model, owners, cap=16.0, model=TrainModel(bound=8.0), training=Training(clip=1.0), **how
     )
     seconds = time.perf_counter() - begun
     rows = torch.cat([one[0] for one in owners.values()]).double()
     labels = torch.cat([one[1] for one in owners.values()])
     hot = functional.one_hot(labels, VOCABULARY).double()
-    plain = train_plain(trained.task, rows, hot)
+    plain = train_plain(trained.plan, rows, hot)
     found |= {
-        "steps": trained.task.steps_per_epoch,
+        "steps": trained.plan.steps_per_epoch,
         "on shares": [round(one[1], 4) for one in trained.history],
         "in the clear": [round(one[1], 4) for one in plain],
         "seconds": round(seconds, 1),

@@ -38,7 +38,18 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "secure": ("tacit.inference", ("secure", "Secured", "PrivateAnswer", "Crew")),
     "split": ("tacit.split", ("fit", "Compression", "Defence", "TrainingPace", "SplitModel")),
     "text": ("tacit.text", ()),
-    "train": ("tacit.training.front", ("train", "TrainedModel", "TrainSettings")),
+    "train": (
+        "tacit.training.front",
+        (
+            "train",
+            "TrainedModel",
+            "TrainData",
+            "TrainModel",
+            "Training",
+            "Privacy",
+            "TrainProtection",
+        ),
+    ),
     "verify": ("tacit.verify", ()),
 }
 FIRST = {

@@ -34,7 +34,7 @@ from tacit.text import (
     tiny_model,
     train_tokenizer,
 )
-from tacit.training import Optimiser
+from tacit.training import Privacy, Training
 
 WANTED = np.array([1.0, -2.0, 0.5, 0.0])
 
@@ -256,17 +256,17 @@ def refused(folder: Path) -> Any:
         "train: a δ of one record in all": lambda: tacit.train(line, two, epsilon=1.0, delta=0.5),
         "train: classes": lambda: tacit.train(nn.Linear(4, 1), two),
         "train: columns": lambda: tacit.train(nn.Linear(5, 2), two),
-        "train: looks without ε": lambda: tacit.train(line, two, looks="noisy"),
+        "train: δ without ε": lambda: tacit.train(line, two, delta=1e-3),
         **{
-            f"train: {word}": lambda word=word, rest=rest: tacit.train(
-                line, two, **{word: "other"}, **rest
-            )
-            for word, rest in (
-                *((one, {"epsilon": 4.0}) for one in ("looks", "noise", "sampling")),
-                *((one, {}) for one in ("loss", "schedule", "protocol")),
-            )
+            f"train: {word}": lambda word=word: Privacy(epsilon=4.0, delta=1e-3, **{word: "other"})
+            for word in ("looks", "noise", "sampling")
         },
-        "train: an optimiser": lambda: Optimiser(kind="other"),
+        **{
+            f"train: {word}": lambda word=word: tacit.train(line, two, **{word: "other"})
+            for word in ("loss", "protocol")
+        },
+        "train: schedule": lambda: tacit.train(line, two, training=Training(schedule="other")),
+        "train: an optimiser": lambda: Training(optimiser="other"),
         "train: a batch": lambda: tacit.train(line, two, batch=1000),
         "federated: one client": lambda: tacit.federated.fit(line, clients[:1]),
         "federated: no ε": lambda: PrivacySpec(kind="central", clip=1.0),

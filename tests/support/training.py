@@ -1,20 +1,100 @@
 """Private trainings of three owners and a dealer in threads, and how to kill one of them."""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
+from tacit.data.spec import OwnerTable
 from tacit.mpc import Roles
 from tacit.nn import make_model, parse_layers
 from tacit.party import Meeting, run_threads
-from tacit.training import HeldData, Optimiser, Privacy, StateFolder, TrainTask, train, worker
+from tacit.ring import FixedPoint
+from tacit.training import (
+    HeldData,
+    Privacy,
+    StateFolder,
+    TrainData,
+    Training,
+    TrainModel,
+    TrainPlan,
+    TrainProtection,
+    TrainSpec,
+    train,
+    worker,
+)
 
 OWNERS = ("bank", "shop", "clinic")
 NAMES = (*OWNERS, "dealer")
 ROLES = Roles("bank", "shop", "dealer")
 STEPS = 6
+TO = ("show_to", "give_to", "score_to")
+
+
+def train_plan(
+    *,
+    roles,
+    model,
+    holdings,
+    protocol="sealed",
+    split="rows",
+    test_rows=1,
+    frac_bits=16,
+    bound=1.0,
+    weight_bound=4.0,
+    cap=None,
+    head=None,
+    privacy=None,
+    **others,
+):
+    """Return the plan of a training in which each setting has one name, whatever its table."""
+    counts = [one.rows for one in holdings]
+    labels = next((one.owner for one in holdings if one.has_labels), None)
+    total = sum(counts) if split == "rows" else counts[0]
+    shares = {"test_share": test_rows / total} if test_rows and total else {}
+    spec = TrainSpec(
+        data=TrainData(
+            owners={one.owner: OwnerTable() for one in holdings},
+            split=split,
+            labels=labels if split == "columns" else None,
+            bound=bound,
+            **shares,
+        ),
+        model=TrainModel(bound=weight_bound, cap=cap),
+        protocol=TrainProtection(
+            kind=protocol,
+            dealer=roles.dealer,
+            compute=roles.computing,
+            **{name: others.pop(name) for name in TO if name in others},
+        ),
+        training=Training(**others),
+        ring=FixedPoint(frac_bits=frac_bits),
+        privacy=privacy,
+    )
+    return TrainPlan(
+        spec=spec, holdings=tuple(holdings), model=model, head=head, bound=bound, cap=cap
+    )
+
+
+def changed(plan, **changes):
+    """Return a plan with other settings."""
+    spec = plan.spec
+    known = {
+        "roles": spec.roles,
+        "model": plan.model,
+        "holdings": plan.holdings,
+        "protocol": spec.protocol.spelled,
+        "split": spec.data.split,
+        "test_rows": plan.test_rows,
+        "frac_bits": plan.frac_bits,
+        "bound": plan.bound,
+        "weight_bound": spec.weight_bound,
+        "cap": plan.cap,
+        "head": plan.head,
+        "privacy": spec.privacy,
+        **{name: getattr(spec.protocol, name) for name in TO},
+        **vars(spec.training),
+    }
+    return train_plan(**{**known, **changes})
 
 
 def digits_of(rows):
@@ -26,27 +106,22 @@ def digits_of(rows):
 
 
 def make_task(rows=200, layers=("dense 10",), cap=None, **changes):
-    model = make_model(parse_layers(layers, (64,), seed=1), (64,), cap=cap)
-    task = TrainTask(
-        name="t",
-        roles=ROLES,
-        protocol="sealed",
-        model=model,
-        holdings=tuple(HeldData(owner, rows, (64,), True) for owner in OWNERS),
-        split="rows",
-        test_rows=rows // 2,
-        batch=3 * rows - rows // 2,
-        optimiser=Optimiser(kind="momentum"),
-        rate=4.0,
-        epochs=STEPS,
-        watch_every=2,
-        weight_bound=64.0,
-        cap=cap,
-        show_to=("bank",),
-        give_to=("bank",),
-        privacy=Privacy(epsilon=8.0, delta=1e-4, looks="noisy", look_noise=4.0),
-    )
-    return replace(task, **changes)
+    settings = {
+        "roles": ROLES,
+        "model": make_model(parse_layers(layers, (64,), seed=1), (64,), cap=cap),
+        "holdings": tuple(HeldData(owner, rows, (64,), True) for owner in OWNERS),
+        "test_rows": rows // 2,
+        "optimiser": "momentum",
+        "rate": 4.0,
+        "epochs": STEPS,
+        "look_every": 2,
+        "weight_bound": 64.0,
+        "cap": cap,
+        "show_to": ("bank",),
+        "give_to": ("bank",),
+        "privacy": Privacy(epsilon=8.0, delta=1e-4, looks="noisy", look_noise=4.0),
+    }
+    return train_plan(**{**settings, **changes})
 
 
 def run(task, digits, *, folders=None, rows=200, is_fresh=False):

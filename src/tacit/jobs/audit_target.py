@@ -30,11 +30,13 @@ from tacit.jobs.config import Job
 from tacit.jobs.federated_data import load_shards
 from tacit.jobs.federated_job import FederatedJob
 from tacit.jobs.split import SplitJob
-from tacit.jobs.train_data import join_owners
-from tacit.jobs.train_job import BATCH, TrainJob
+from tacit.jobs.train import TrainJob
 from tacit.matching import align_in_the_clear
 from tacit.split.rows import load_own, load_whole
-from tacit.training import HeldData, TrainTask
+from tacit.training import HeldData, TrainPlan
+from tacit.training.network import build
+from tacit.training.plan import BATCH
+from tacit.training.rows import join_owners
 
 
 def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | None) -> Target:
@@ -65,20 +67,20 @@ def _train_target(job: TrainJob, search: Sequence[Path], rows: int | None) -> Ta
     features, labels, holdings = join_owners(job, search)
     y = labels[:, 0] if job.training.loss == "logistic" else labels.argmax(1)
     trainer = PrivateTrainer(
-        module=job.module,
+        module=partial(build, job.model),
         task=partial(_alone, job),
         settings=f"{asdict(job.model)}\n{asdict(job.training)}\n{job.privacy}",
     )
     kept = folder.find_model(job.out)
     target = train_target(
-        trainer, job.task(holdings), features.float(), y.long(), kept=kept, rows=rows
+        trainer, TrainPlan.of(job, holdings), features.float(), y.long(), kept=kept, rows=rows
     )
     whole = next(iter(job.data.owners.values())).set if job.data.split == "rows" else None
     return replace(target, picture=_picture(whole, search))
 
 
-def _alone(job: TrainJob, rows: int, shape: tuple[int, ...]) -> TrainTask:
-    """Return the job's task as if one owner held all rows; none is kept for measuring."""
+def _alone(job: TrainJob, rows: int, shape: tuple[int, ...]) -> TrainPlan:
+    """Return the job's plan as if one owner held all rows; none is kept for measuring."""
     room = math.ceil(rows / (1 - job.data.test_share)) + 2
     protocol, privacy = job.protocol, job.privacy
     batch: int | None = min(job.training.batch or BATCH, rows)
@@ -95,7 +97,8 @@ def _alone(job: TrainJob, rows: int, shape: tuple[int, ...]) -> TrainTask:
         protocol=protocol,
         privacy=privacy,
     )
-    return alone.task((HeldData(next(iter(job.data.owners)), room, shape, True),))
+    held = HeldData(next(iter(job.data.owners)), room, shape, True)
+    return TrainPlan.of(alone, (held,))
 
 
 def _split_target(job: SplitJob, search: Sequence[Path], rows: int | None) -> Target:

@@ -1,12 +1,9 @@
 """Forecasts of jobs between parties, worked out from sizes alone."""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 
 from torch import nn
 
-from tacit.dp import Book
 from tacit.errors import InputError
 from tacit.inference import Sizes, claims_of, plan_prediction
 from tacit.inference.facts import INPUT
@@ -15,31 +12,20 @@ from tacit.inference.predict import MODEL, told_in_prediction
 from tacit.inference.service import claim_of_columns, plan_columns, plan_once, plan_service
 from tacit.inference.service.attend import foreseen
 from tacit.inference.service.once import COLUMNS
-from tacit.jobs.config import Job
 from tacit.jobs.infer import find_shape, make_private
 from tacit.jobs.infer import load_rows as load_questions
 from tacit.jobs.infer_data import load_forest, load_owned
 from tacit.jobs.infer_direct import find_direct
 from tacit.jobs.infer_job import InferJob
-from tacit.jobs.kind import Asked, Outlook, unread
+from tacit.jobs.kind import Asked, Outlook, evenly, matched, matching_leaks, unread
 from tacit.jobs.serve_job import ServeJob
-from tacit.jobs.train_data import load_rows
-from tacit.jobs.train_job import TrainJob
 from tacit.matching import (
     align_in_the_clear,
     claims_of_matching,
     declare_matching,
-    leaks_of_matching,
 )
 from tacit.mpc import Plan, find_protocol, sum_forecasts
-from tacit.party import merge
-from tacit.party.cost import forecast_seconds
-from tacit.report.format import show_bytes, show_seconds
-from tacit.result import Forecast, Leak
-from tacit.training import HeldData, PrivacyPlan, plan_training
-from tacit.training.resume import BEGUN
-from tacit.training.summary import claims_beyond
-from tacit.training.task import HOLDING, holding_of
+from tacit.result import Leak
 
 
 def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
@@ -118,61 +104,6 @@ def _forest_leaks(job: InferJob) -> tuple[Leak, ...]:
     return FOREST.leaks(job.crew.server, tuple(job.parties)) if job.model.is_forest else ()
 
 
-def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
-    """Forecast a whole training, from sharing the rows to handing out the model."""
-    holdings, counts = _holdings(job, asked)
-    walk = plan_training(job.task(holdings))
-    task, privacy = walk.task, walk.privacy
-    leaks = [
-        replace(leak, elements=times * leak.elements)
-        for plan, times in walk.walker.runs
-        for leak in plan.leaks
-    ]
-    rows = ", ".join(f"{one.owner} {one.rows} × {one.features}" for one in task.holdings)
-    steps = task.epochs * task.steps_per_epoch
-    kept = f"{task.test_rows} rows to measure on"
-    if privacy is not None and not task.test_rows:
-        kept = "no row to measure on, as privacy.looks is 'none'"
-    what = f"{rows}; {steps} steps of {task.batch} rows, {kept}"
-    forecast = walk.walker.forecast(before=declare_matching(counts) if counts else ())
-    promised = () if privacy is None else (privacy.sentence(),)
-    return Outlook(
-        about=task.protocol,
-        lines=(what, *_matched(counts), *promised, *_booked(job, privacy), _amount(forecast)),
-        forecast=forecast,
-        leaks=(
-            *_matching_leaks(job, counts, task.holdings[0].rows),
-            *merge(tuple(leaks)),
-            *HOLDING.leaks_of_all(job.data.owners, tuple(job.parties)),
-            *BEGUN.leaks_of_all(job.parties, tuple(job.parties)),
-        ),
-        claims=(
-            *find_protocol(task.protocol).claims,
-            *claims_of_matching(counts),
-            *claims_beyond(task, privacy),
-        ),
-    )
-
-
-def _booked(job: TrainJob, plan: PrivacyPlan | None) -> Iterator[str]:
-    """Say what the books of owners come to with this training, or refuse it as they would."""
-    for name, owner in job.data.owners.items():
-        if owner.book is not None and owner.most_epsilon is not None and job.privacy and plan:
-            many, spent = Book(owner.book, owner.most_epsilon).ask(plan.events, job.privacy.delta)
-            yield f"With this training the book of {name} counts {many}: ε = {spent:.4g} together"
-
-
-def _amount(forecast: Forecast) -> str:
-    """Say what a training sends and takes."""
-    sent = sum(one.payload_bytes for one in forecast.cost.traffic)
-    waited = forecast_seconds(forecast.cost, rtt_ms=1.0, mbit_per_s=1000.0)
-    seconds = waited.offline_seconds + waited.online_seconds + (forecast.computing_seconds or 0.0)
-    return (
-        f"{show_bytes(sent)} in all; about {show_seconds(seconds)} with 1 ms and 1 Gbit/s between "
-        "parties"
-    )
-
-
 def forecast_service(job: ServeJob, asked: Asked) -> Outlook:
     """Forecast the start of a service, and every size of a batch."""
     asked.refuse("rows", "features")
@@ -232,10 +163,10 @@ def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
     )
     return Outlook(
         about=task.protocol,
-        lines=(f"{rows} common rows; {_steps(walk.runs[-1][0])}", *_matched(counts)),
+        lines=(f"{rows} common rows; {_steps(walk.runs[-1][0])}", *matched(counts)),
         forecast=sum_forecasts(walk.runs, before=declare_matching(counts)),
         leaks=(
-            *_matching_leaks(job, counts, rows),
+            *matching_leaks(job, counts, rows),
             *walk.leaks(),
             *COLUMNS.leaks_of_all(widths, tuple(job.parties)),
         ),
@@ -251,7 +182,7 @@ def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str
     """Return the common rows, and the columns and ids of every owner."""
     owners = tuple(job.data.owners)
     if asked.rows is not None:
-        widths = _evenly(job.model.inputs[0], owners)
+        widths = evenly(job.model.inputs[0], owners)
         return asked.rows, widths, dict.fromkeys(owners, asked.rows)
     try:
         found = {
@@ -263,44 +194,6 @@ def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str
     common = align_in_the_clear(found)
     widths = {name: one.features.shape[1] for name, one in common.items()}
     return len(common[owners[0]].ids), widths, counts
-
-
-def _matching_leaks(job: Job, counts: dict[str, int], common: int) -> tuple[Leak, ...]:
-    return leaks_of_matching(counts, common, tuple(job.parties)) if counts else ()
-
-
-def _matched(counts: dict[str, int]) -> tuple[str, ...]:
-    ids = ", ".join(f"{owner} {count}" for owner, count in counts.items())
-    return (f"ids to match: {ids}",) if counts else ()
-
-
-def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[HeldData, ...], dict[str, int]]:
-    """Return how much data every owner has, and how many ids, if rows are matched."""
-    owners, is_columns = tuple(job.data.owners), job.data.split == "columns"
-    if asked.rows is not None and asked.features is not None:
-        rows = _evenly(asked.rows, owners)
-        widths = _evenly(asked.features, owners)
-        held = tuple(
-            HeldData(name, asked.rows, (widths[name],), name == job.data.labels)
-            if is_columns
-            else HeldData(name, rows[name], job.data.shape or (asked.features,), has_labels=True)
-            for name in owners
-        )
-        return held, dict.fromkeys(owners, asked.rows) if is_columns else {}
-    try:
-        found = {name: load_rows(job, name, asked.search) for name in owners}
-    except InputError as error:
-        raise unread(error, "--rows and --features, of all owners together") from error
-    counts = {}
-    if is_columns:
-        counts = {name: len(one.ids) for name, one in found.items()}
-        found = align_in_the_clear(found)
-    return tuple(holding_of(name, one, split=job.data.split) for name, one in found.items()), counts
-
-
-def _evenly(total: int, names: tuple[str, ...]) -> dict[str, int]:
-    each, more = divmod(total, len(names))
-    return {name: each + (at < more) for at, name in enumerate(names)}
 
 
 def _steps(plan: Plan) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 from tacit.data.source import NOTHING, Given
 from tacit.errors import ConfigError, InputError
 from tacit.jobs.config import J, Job
+from tacit.matching import leaks_of_matching
 from tacit.mpc.plan import NETWORKS
 from tacit.party import Enclave, Progress, Session
 from tacit.party.cost import forecast_seconds
@@ -182,3 +183,20 @@ def timed(forecast: Forecast, network: Network | None) -> Forecast:
 def unread(error: InputError, options: str) -> ConfigError:
     """Say what is wrong with the data here, and what can be given where it is elsewhere."""
     return ConfigError(f"{error} (for a plan where the data is not, give {options})")
+
+
+def evenly(total: int, names: tuple[str, ...]) -> dict[str, int]:
+    """Divide rows or columns between owners, for a forecast of what nobody has yet."""
+    each, more = divmod(total, len(names))
+    return {name: each + (at < more) for at, name in enumerate(names)}
+
+
+def matched(counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Say how many ids are matched, if any are."""
+    ids = ", ".join(f"{owner} {count}" for owner, count in counts.items())
+    return (f"ids to match: {ids}",) if counts else ()
+
+
+def matching_leaks(job: Job, counts: Mapping[str, int], common: int) -> tuple[Leak, ...]:
+    """List what matching tells, if ids are matched."""
+    return leaks_of_matching(counts, common, tuple(job.parties)) if counts else ()

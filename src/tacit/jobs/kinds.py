@@ -44,23 +44,6 @@ def _serve() -> Kind[Job]:
     )
 
 
-def _train() -> Kind[Job]:
-    from tacit.jobs import forecast, train
-    from tacit.jobs.train_job import TrainJob
-
-    return of_any(
-        Kind(
-            record=TrainJob,
-            check_inputs=train.check_inputs,
-            take_part=train.take_part,
-            complete=train.complete,
-            forecast=forecast.forecast_training,
-            resumes=True,
-            keeps=lambda job: job.training.keep,
-        )
-    )
-
-
 def _federated() -> Kind[Job]:
     from tacit.jobs import federated, forecast_alone
     from tacit.jobs.federated_job import FederatedJob
@@ -84,7 +67,7 @@ KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
     "split": _named("split"),
     "serve": _serve,
     "text": _named("text"),
-    "train": _train,
+    "train": _named("train"),
     "verify": _named("verify"),
 }
 

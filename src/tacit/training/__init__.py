@@ -2,24 +2,30 @@
 
 from tacit.training.checkpoint import ShareCheckpoint, StateFolder
 from tacit.training.loop import Trained, train
-from tacit.training.optimise import OPTIMISERS, Optimiser
+from tacit.training.optimise import OPTIMISERS
 from tacit.training.plain import train_plain
+from tacit.training.plan import TrainPlan
 from tacit.training.privacy import Privacy, PrivacyPlan
 from tacit.training.programs import Programs
+from tacit.training.rows import HeldData
 from tacit.training.schedule import plan_training
-from tacit.training.task import HeldData, TrainTask
+from tacit.training.spec import TrainData, Training, TrainModel, TrainProtection, TrainSpec
 
 __all__ = [
     "OPTIMISERS",
     "HeldData",
-    "Optimiser",
     "Privacy",
     "PrivacyPlan",
     "Programs",
     "ShareCheckpoint",
     "StateFolder",
-    "TrainTask",
+    "TrainData",
+    "TrainModel",
+    "TrainPlan",
+    "TrainProtection",
+    "TrainSpec",
     "Trained",
+    "Training",
     "plan_training",
     "train",
     "train_plain",

@@ -2,52 +2,45 @@
 
 import copy
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp
-from typing import TypedDict, Unpack, final
+from pathlib import Path
+from typing import TypeVar, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit.data.memory import Handed, features_and_labels, mark_of, names_of, numbers_of, to_array
+from tacit.data.memory import Handed, features_and_labels, names_of, numbers_of, to_array
+from tacit.data.rows import Floats, Rows
+from tacit.data.source import NOTHING, Given
+from tacit.data.spec import OwnerTable
 from tacit.errors import ConfigError, DataError
-from tacit.mpc import Roles
-from tacit.nn import as_input, make_any_model
+from tacit.matching import align_in_the_clear
+from tacit.nn import as_input
+from tacit.nn.code import check_network
 from tacit.nn.tracing import TRACING
 from tacit.notebook import Lines
 from tacit.party import Listener, Meeting, Progress, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Reported, Result
+from tacit.ring import FixedPoint
+from tacit.spec import check_record, to_tables
+from tacit.training.checkpoint import StateFolder
 from tacit.training.clipping import shorten_rows
-from tacit.training.loop import Trained
+from tacit.training.loop import Trained, book_of
 from tacit.training.loop import train as take_part
-from tacit.training.optimise import Optimiser
-from tacit.training.privacy import Looks, Noise, Privacy, Sampling
+from tacit.training.network import build, ids_of, whole_state
+from tacit.training.plan import TrainPlan
+from tacit.training.privacy import Privacy
+from tacit.training.rows import HOLDING, holding_of, load_rows, match_rows
+from tacit.training.spec import TrainData, Training, TrainModel, TrainProtection, TrainSpec
 from tacit.training.summary import summarise
-from tacit.training.task import HOLDING, HeldData, Loss, Schedule, TrainTask
 
-DEALER = "dealer"
-BOUND, PRIVATE_BOUND = 4.0, 64.0
-"""The largest weights, without privacy and with it: noise makes them larger, and they saturate."""
-
-
-class TrainSettings(TypedDict, total=False):
-    """How weights are changed; what is not given is as in `TrainTask`."""
-
-    epochs: int
-    batch: int
-    rate: float
-    schedule: Schedule
-    warmup: int
-    accumulate: int
-    optimiser: Optimiser
-    loss: Loss
-    class_weights: tuple[float, ...]
-    seed: int
-    frac_bits: int
-    feature_bound: float
-    weight_bound: float
-    watch_every: int
+R = TypeVar("R")
+DEALER, NAME = "dealer", "training"
 
 
 @final
@@ -61,7 +54,7 @@ class TrainedModel(Reported):
         shares: each computing party's share of every weight.
         history: step, mean loss and share of right answers at every look; the loss is NaN where
             only right answers are shown, with noise.
-        task: what was trained.
+        plan: what was trained.
         result: metrics, cost, ledger and claims of all parties.
         saturated: at the last look, how many of how many hidden values and gradients of held-out
             rows were cut off at the cap; None where nothing could be, or where it is not shown.
@@ -70,14 +63,14 @@ class TrainedModel(Reported):
     model: nn.Module | None
     shares: Mapping[str, Mapping[str, Tensor]]
     history: tuple[tuple[int, float, float], ...]
-    task: TrainTask
+    plan: TrainPlan
     result: Result
     saturated: tuple[int, int] | None = None
 
     @property
     def claim(self) -> Claim | None:
         """Return what a private training promises about one record; None of any other."""
-        return None if self.task.privacy is None else next(c for c in self.claims if c.delta)
+        return None if self.plan.spec.privacy is None else next(c for c in self.claims if c.delta)
 
     @property
     def perplexity(self) -> float | None:
@@ -87,76 +80,83 @@ class TrainedModel(Reported):
     def logits(self, features: Handed) -> Tensor:
         """Return scores of rows, here, as they were trained: of norm 1 at most with privacy."""
         if self.model is None:
-            raise ConfigError("the weights stayed shared; train with give=True to have them")
+            raise ConfigError("the weights stayed shared; name who gets them in protocol.give_to")
         rows = torch.from_numpy(numbers_of(features))
-        if self.task.privacy is not None:
-            rows = shorten_rows(rows, frac_bits=self.task.frac_bits)
+        if self.plan.spec.privacy is not None:
+            rows = shorten_rows(rows, frac_bits=self.plan.frac_bits)
         kind = next(self.model.parameters()).dtype
         with torch.no_grad():
             found: Tensor = self.model(as_input(self.model, rows.to(kind)))
-        return found if self.task.head is None else found @ self.task.head.T.to(kind)
+        return found
 
     def predict(self, features: Handed) -> Tensor:
         """Return the class of every row, or of every token."""
         scores = self.logits(features)
-        return (scores[..., 0] >= 0).long() if self.task.loss == "logistic" else scores.argmax(-1)
+        return (scores[..., 0] >= 0).long() if self.plan.loss == "logistic" else scores.argmax(-1)
 
     def _shown(self) -> tuple[str, Lines]:
         return "Trained on shares", self.result.headline()
 
 
 def train(
-    model: nn.Module,
-    owners: Mapping[str, Handed],
+    module: nn.Module | None,
+    owners: Mapping[str, Handed | OwnerTable],
     *,
+    data: TrainData | None = None,
+    model: TrainModel | None = None,
+    training: Training | None = None,
+    privacy: Privacy | None = None,
+    protocol: TrainProtection | str = "sealed",
+    ring: FixedPoint | None = None,
+    out: Path | None = None,
+    search: Sequence[Path] = (),
+    report: Listener | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    rate: float | None = None,
+    loss: str | None = None,
+    look_every: int | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
-    clip: float = 1.0,
-    looks: Looks | None = None,
-    noise: Noise | None = None,
-    sampling: Sampling | None = None,
-    protocol: str = "sealed",
-    test_share: float = 0.1,
-    give: bool = True,
     cap: float | None = None,
-    head: Tensor | None = None,
-    report: Listener | None = None,
-    **settings: Unpack[TrainSettings],
 ) -> TrainedModel:
     """Train a torch module on rows that their owners do not show each other.
 
     The first two owners compute on shares, a dealer supplies randomness; all are threads of this
-    process here. Between hosts the same training is a job of kind "train". Your module is not
-    changed: its weights are where training starts, and public, as are those that need no gradient.
+    process here. Between hosts the same training is a job of kind "train", whose tables are the
+    records here. Your module is not changed: its weights are where training starts, and public, as
+    are those that need no gradient.
 
     Guarantee: that of the protocol; with ``epsilon``, under "sealed", (ε, δ)-DP for adding or
     removing the contribution of one record, towards every single party and whoever gets the
     weights, if all follow the protocol. Without it a model that is given out remembers its rows.
 
     Args:
-        model: made of layers that `tacit.secure` takes: a row of scores per input, or per token.
+        module: made of layers that `tacit.secure` takes: a row of scores per input, or per token.
+            None for one in words: ``model=TrainModel(layers=…)``.
         owners: by name, rows and labels: whole numbers from 0, one per row or one per token. Rows
-            of ids for a module with an `nn.Embedding`, else numbers within ``feature_bound``. A
-            pair, or a torch `Dataset` or one of Hugging Face's.
-        epsilon: what the whole training may tell about one record; None for no promise. Then rows
-            are shortened to norm 1, and every step uses all of them.
-        delta: the δ of that promise; 1/(10·rows) if not given.
-        clip: how long the gradient of a record may be, with ``epsilon``.
-        looks: what is shown on the way of rows kept for measuring, to the first owner: "none",
-            "noisy" or "public"; see `Privacy`. Without ``epsilon`` loss and accuracy are.
-        noise: "parts" that every party draws, or "joint" for noise that is sampled on shares.
-        sampling: "hidden" for steps on a ``batch`` of rows that the two computing owners draw, and
-            a claim of its own towards these two; "none" for all rows in every step.
-        protocol: "sealed", "permuted3", "permuted2" or a mixture.
-        test_share: of all rows, kept for measuring.
-        give: whether the owners get the weights; else they stay shared.
-        cap: where hidden values and gradients saturate; found if it must be and is not given.
-        head: a public matrix (classes, width) behind the model, which then gives hidden states:
-            each owner sees the last hidden states of its own rows, computes loss and gradient with
-            its labels, which are never shared, and shares the gradient. Cheap where classes are
-            many; the ledger names what owners see.
+            of ids for a module with an `nn.Embedding`, else numbers within ``data.bound``. A
+            pair, or a torch `Dataset` or one of Hugging Face's; or an `OwnerTable` that names a
+            file or a known set. Owners of columns bring rows alone, but for one who has labels.
+        data: how owners divide the data, and what everyone may assume about it.
+        model: how large weights may get, where hidden values saturate, which layers learn.
+        training: how weights are changed.
+        privacy: what the training may tell about one record; without ``epsilon`` and this there is
+            no promise. Then rows are shortened to norm 1, and every step uses all of them.
+        protocol: "sealed", "permuted3", "permuted2" or a mixture, by which the first owner is
+            shown loss and accuracy on the way and all owners get the weights; or the whole record.
+        ring: the precision of numbers.
+        out: a folder; then a training that was stopped goes on from what parties kept there.
+        search: folders that may hold known sets.
         report: told what the first owner does, steps done and steps in all.
-        settings: see `TrainSettings`.
+        epochs: passes over the data; this and the next four are fields of ``training``.
+        batch: rows of a step.
+        rate: the learning rate.
+        loss: "softmax", "logistic", or "next-token" for rows of ids without labels.
+        look_every: steps between two looks.
+        epsilon: of ``privacy``: what the whole training may tell about one record.
+        delta: the δ of that promise; 1/(10·rows) if not given.
+        cap: of ``model``: where hidden values saturate; found if it must be and is not given.
 
     Returns:
         The model with its claims, ledger, metrics and cost. `print` it, or `predict`.
@@ -166,148 +166,225 @@ def train(
         DataError: rows and labels do not fit, hold NaN, or are longer than the model takes.
         InputError: the model holds something that cannot be trained on shares, named by its place.
     """
-    if epsilon is None and any(one is not None for one in (delta, looks, noise, sampling)):
-        raise ConfigError("delta, looks, noise, sampling belong to epsilon: it was not given")
-    if len(owners) < 2 or DEALER in owners:
+    model = _with(model or TrainModel(), cap=cap)
+    _check_module(module, model)
+    names = tuple(owners)
+    whole = protocol
+    if isinstance(whole, str):
+        whole = TrainProtection(kind=whole, dealer=DEALER, show_to=names[:1], give_to=names)
+    _check_owners(owners, whole)
+    tables = {name: one for name, one in owners.items() if isinstance(one, OwnerTable)}
+    data = data or TrainData()
+    known = {**data.owners, **tables}
+    spec = _checked(
+        TrainSpec(
+            data=replace(data, owners={one: known.get(one, OwnerTable()) for one in owners}),
+            model=model,
+            training=_with(
+                training or Training(),
+                epochs=epochs,
+                batch=batch,
+                rate=rate,
+                loss=loss,
+                look_every=look_every,
+            ),
+            protocol=whole,
+            ring=ring or FixedPoint(),
+        )
+    )
+    raw, rows = _read(spec, owners, known.keys(), search, module)
+    promise = _promise(privacy, epsilon, delta, sum(map(len, rows.values())))
+    if promise is not None:
+        if isinstance(protocol, str) and promise.looks == "none":
+            whole = replace(whole, show_to=())
+        spec = _checked(replace(spec, privacy=promise, protocol=whole))
+    joined = align_in_the_clear(rows) if spec.data.split == "columns" else rows
+    holdings = tuple(
+        replace(holding, has_labels=holding.has_labels or holding.owner in raw)
+        for holding in (
+            holding_of(name, one, split=spec.data.split) for name, one in joined.items()
+        )
+    )
+    plan = TrainPlan.of(spec, holdings, module)
+    for name, labels in raw.items():
+        rows[name] = replace(rows[name], labels=_labels(name, labels, len(rows[name]), plan))
+    return _run_here(plan, rows, module, out, report)
+
+
+def _with(record: R, **short: object) -> R:
+    """Put what was given by its name alone into the record that holds it."""
+    given = {name: one for name, one in short.items() if one is not None}
+    return replace(record, **given)  # type: ignore[type-var]  # all of ours are dataclasses
+
+
+_checked = partial(check_record, source="tacit.train")
+
+
+def _check_module(module: nn.Module | None, model: TrainModel) -> None:
+    named = model.layers or model.code is not None
+    if module is not None and named:
+        raise ConfigError("wanted either a module or model.layers or model.code, got both")
+    if module is None and (wrong := check_network(model.layers, model.code)) is not None:
+        raise ConfigError(f"model.layers: {wrong}")
+
+
+def _check_owners(owners: Mapping[str, object], protocol: TrainProtection) -> None:
+    if (len(owners) < 2 and protocol.compute is None) or protocol.dealer in owners:
         raise ConfigError(
-            f"wanted two owners of rows at least, none of them called {DEALER!r}, got "
+            f"wanted two owners of rows at least, none of them called {protocol.dealer!r}, got "
             f"{', '.join(owners) or 'none'}"
         )
-    given = {name: features_and_labels(one) for name, one in owners.items()}
-    rows = {name: _rows(name, one[0]) for name, one in given.items()}
-    total = sum(map(len, rows.values()))
-    privacy = None
+
+
+def _promise(
+    privacy: Privacy | None, epsilon: float | None, delta: float | None, rows: int
+) -> Privacy | None:
+    """Return the privacy that is asked for by record, by name, or both."""
+    if privacy is not None:
+        return _with(privacy, epsilon=epsilon, delta=delta)
     if epsilon is not None:
-        privacy = Privacy(
-            epsilon=epsilon,
-            delta=0.1 / total if delta is None else delta,
-            clip=clip,
-            looks=looks or "none",
-            noise=noise or "parts",
-            sampling=sampling or "none",
-        )
-    made = make_any_model(model, tuple(next(iter(rows.values())).shape[1:]), cap=cap)
-    tables = [layer for layer in model.modules() if isinstance(layer, nn.Embedding)]
-    if tables:  # it reads ids
-        limit = tables[0].num_embeddings
-        settings["feature_bound"] = float(limit)
-        for name, one in rows.items():
-            if not bool(((one >= 0) & (one < limit) & (one == one.round())).all()):
-                raise DataError(f"{name!r}: wanted ids, whole numbers from 0 to {limit - 1}")
-    shows = privacy is None or privacy.looks != "none"
-    test_rows = max(1, round(total * test_share)) if shows else 0
-    names = tuple(owners)
-    task = TrainTask(
-        name="training",
-        roles=Roles(names[0], names[1], DEALER),
-        protocol=protocol,
-        model=made,
-        holdings=tuple(
-            HeldData(name, len(one), tuple(one.shape[1:]), True, mark_of(names_of(owners[name])))
-            for name, one in rows.items()
-        ),
-        split="rows",
-        test_rows=test_rows,
-        cap=cap,
-        show_to=names[:1] if shows else (),
-        give_to=names if give else (),
-        head=None if head is None else head.detach().cpu().double(),
-        privacy=privacy,
-        **_with_defaults(settings, privacy, total - test_rows),
-    )
-    pairs = {
-        name: (rows[name], _labels(name, one[1], len(rows[name]), task))
-        for name, one in given.items()
-    }
-    return _run_here(model, task, pairs, report)
+        return Privacy(epsilon=epsilon, delta=0.1 / rows if delta is None else delta)
+    if delta is not None:
+        raise ConfigError("delta belongs to epsilon: it was not given")
+    return None
 
 
-def _with_defaults(settings: TrainSettings, privacy: Privacy | None, rows: int) -> TrainSettings:
-    """Choose a batch of the rows to train on, and a bound of weights, where none is given."""
-    if privacy is None:
-        return {"weight_bound": BOUND, "batch": min(128, rows), **settings}
-    if privacy.sampling == "hidden":
-        # One row less at least: with all of them in every step there is nothing to draw.
-        return {"weight_bound": PRIVATE_BOUND, "batch": min(128, rows - 1), **settings}
-    if "batch" in settings:
-        text = "with epsilon every step uses all rows to train on: leave batch out, or draw "
-        raise ConfigError(text + "rows with sampling='hidden'")
-    return {"weight_bound": PRIVATE_BOUND, "batch": rows, **settings}
+def _read(
+    spec: TrainSpec,
+    owners: Mapping[str, Handed | OwnerTable],
+    described: Collection[str],
+    search: Sequence[Path],
+    module: nn.Module | None,
+) -> tuple[dict[str, Handed], dict[str, Rows]]:
+    """Return the rows of all owners; also labels that are read once the model is known.
+
+    Rows in memory that nothing is said of are taken as they are, labels of tokens among them; all
+    others are read as those of a job.
+    """
+    data, raw, rows = spec.data, dict[str, Handed](), dict[str, Rows]()
+    is_plain = not (data.shape or data.features or spec.reads_text or data.split == "columns")
+    for name, one in owners.items():
+        if is_plain and name not in described:
+            x, raw[name] = features_and_labels(one)
+            rows[name] = _plain(name, x, names_of(one), None if module is None else ids_of(module))
+            continue
+        given = NOTHING
+        if not isinstance(one, OwnerTable):
+            is_pair = isinstance(one, tuple) and len(one) == 2
+            given = Given(x=one[0], y=one[1]) if is_pair else Given(x=one)
+        rows[name] = load_rows(spec, name, search, given, module)
+    return raw, rows
 
 
-def _run_here(
-    model: nn.Module,
-    task: TrainTask,
-    pairs: Mapping[str, tuple[Tensor, Tensor]],
-    report: Listener | None,
-) -> TrainedModel:
-    """Let every party be a thread, and put together what they have in the end."""
-    digest = hashlib.sha256(repr((task.name, task.parties, task.protocol)).encode()).digest()
-    meeting = Meeting(parties=task.parties, job_digest=digest)
-    programs = {name: _Party(task, pairs.get(name, (None, None))) for name in task.parties}
-    told = {} if report is None else {task.parties[0]: Progress(report)}
-    ended = run_threads(programs, meeting, progress=told)
-    trained = {name: one[0] for name, one in ended.items()}
-    result = merge_results(tuple(one[1] for one in ended.values()))
-    first, loaded = trained[task.parties[0]], None
-    if task.give_to:
-        with TRACING:
-            loaded = copy.deepcopy(model).eval()
-        loaded.load_state_dict(task.model.state(first.weights), strict=False)
-    return TrainedModel(
-        model=loaded,
-        shares={name: one.shares for name, one in trained.items() if one.shares},
-        history=first.shown,
-        task=task,
-        result=replace(result, launched="threads"),
-        saturated=None if first.saturated is None else first.saturated[1:],
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Party:
-    """A party's program, with what it brings."""
-
-    task: TrainTask
-    mine: tuple[Tensor | None, Tensor | None]
-
-    def __call__(self, session: Session) -> tuple[Trained, Result]:
-        """Do this party's part."""
-        usage = Usage()
-        rows, labels = self.mine
-        # Between hosts owners tell it; here the task does.
-        owners = [one.owner for one in self.task.holdings]
-        session.ledger.record(*HOLDING.leaks_of_all(owners, session.parties))
-        trained = take_part(session, self.task, rows=rows, labels=labels)
-        role = "owner" if session.me != self.task.roles.dealer else "dealer"
-        report = usage.report(name=session.me, role=role, progress=session.progress)
-        return trained, summarise(
-            session, self.task, trained, report=report, counts={}, labels=labels
-        )
-
-
-def _rows(name: str, given: Handed) -> Tensor:
-    rows = torch.from_numpy(numbers_of(given, whose=f"rows of {name!r}"))
-    if rows.dim() < 2 or not rows.numel():
-        raise DataError(f"{name!r}: wanted rows of numbers, got the shape {tuple(rows.shape)}")
-    if not bool(torch.isfinite(rows).all()):
+def _plain(name: str, given: Handed, columns: tuple[str, ...], ids: int | None) -> Rows:
+    rows = numbers_of(given, whose=f"rows of {name!r}")
+    if rows.ndim < 2 or not rows.size:
+        raise DataError(f"{name!r}: wanted rows of numbers, got the shape {rows.shape}")
+    if not np.isfinite(rows).all():
         raise DataError(f"the rows of {name!r} hold NaN or infinite values; clean them first")
-    return rows
+    if ids is not None and not ((rows >= 0) & (rows < ids) & (rows == rows.round())).all():
+        raise DataError(f"{name!r}: wanted ids, whole numbers from 0 to {ids - 1}")
+    return Rows(features=rows, columns=columns)
 
 
-def _labels(name: str, given: Handed, rows: int, task: TrainTask) -> Tensor:
+def _labels(name: str, given: Handed, rows: int, plan: TrainPlan) -> Floats:
     """Give labels one-hot, or as a column of zeros and ones."""
     if given is None:
         raise DataError(f"{name!r}: wanted rows and labels, got rows alone")
     labels = torch.as_tensor(to_array(given))
-    wanted = (rows, *task.model.tokens)
+    wanted = (rows, *plan.model.tokens)
     if tuple(labels.shape) != wanted or labels.is_floating_point():
         raise DataError(
             f"{name!r}: wanted labels of whole numbers in the shape {wanted}, got "
             f"{tuple(labels.shape)}"
         )
-    if not bool(((labels >= 0) & (labels < task.classes)).all()):
-        raise DataError(f"labels of {name!r} are not all from 0 to {task.classes - 1}")
-    if task.loss == "logistic":
-        return labels.double().reshape(-1, 1)
-    return nn.functional.one_hot(labels.long(), task.classes).double()
+    if not bool(((labels >= 0) & (labels < plan.classes)).all()):
+        raise DataError(f"labels of {name!r} are not all from 0 to {plan.classes - 1}")
+    if plan.loss == "logistic":
+        found: Floats = labels.double().reshape(-1, 1).numpy()
+        return found
+    hot: Floats = nn.functional.one_hot(labels.long(), plan.classes).double().numpy()
+    return hot
+
+
+def _run_here(
+    plan: TrainPlan,
+    rows: Mapping[str, Rows],
+    module: nn.Module | None,
+    out: Path | None,
+    report: Listener | None,
+) -> TrainedModel:
+    """Let every party be a thread, and put together what they have in the end."""
+    spec, parties = plan.spec, plan.parties
+    digest = hashlib.sha256(repr((NAME, parties, spec.protocol.spelled)).encode()).digest()
+    meeting = Meeting(parties=parties, job_digest=digest)
+    folders: dict[str, StateFolder] = {}
+    if out is not None and spec.training.keep:
+        folders = {name: _folder(out, spec, name, rows.get(name)) for name in parties}
+
+    def party(session: Session) -> tuple[Trained, Result]:
+        return _take_part(session, plan, rows.get(session.me), folders.get(session.me))
+
+    first = next(iter((*spec.protocol.show_to, *parties)))
+    told = {} if report is None else {parties[0]: Progress(report)}
+    ended = run_threads(dict.fromkeys(parties, party), meeting, progress=told)
+    for folder in folders.values():
+        folder.remove()
+    trained = {name: one[0] for name, one in ended.items()}
+    result = merge_results(tuple(one[1] for one in ended.values()))
+    seen = trained[first]
+    return TrainedModel(
+        model=_load(plan, trained, module),
+        shares={name: one.shares for name, one in trained.items() if one.shares},
+        history=seen.shown,
+        plan=plan,
+        result=replace(result, launched="threads"),
+        saturated=None if seen.saturated is None else seen.saturated[1:],
+    )
+
+
+def _take_part(
+    session: Session, plan: TrainPlan, mine: Rows | None, folder: StateFolder | None
+) -> tuple[Trained, Result]:
+    """Do one party's part, and say what it sees of the result."""
+    usage, spec = Usage(), plan.spec
+    mine, counts = match_rows(session, spec, mine)
+    # Between hosts owners tell it; here the plan does.
+    session.ledger.record(*HOLDING.leaks_of_all(spec.data.owners, session.parties))
+    labels = None if mine is None or mine.labels is None else torch.from_numpy(mine.labels)
+    trained = take_part(
+        session,
+        plan,
+        rows=None if mine is None else torch.from_numpy(mine.features),
+        labels=labels,
+        folder=folder,
+        book=book_of(spec, session.me),
+    )
+    role = "owner" if session.me in spec.data.owners else spec.role(session.me)
+    report = usage.report(name=session.me, role=role, progress=session.progress)
+    view = summarise(session, plan, trained, name=NAME, report=report, counts=counts, labels=labels)
+    return trained, view
+
+
+def _load(
+    plan: TrainPlan, trained: Mapping[str, Trained], module: nn.Module | None
+) -> nn.Module | None:
+    """Put the weights, where somebody got them, into a copy of the network."""
+    weights = next((one.weights for one in trained.values() if one.weights), None)
+    if weights is None:
+        return None
+    model, inputs = plan.spec.model, plan.model.inputs
+    with TRACING:
+        loaded = copy.deepcopy(build(model, inputs, module)).eval()
+    found = whole_state(model, inputs, plan.model.state(weights), module)
+    loaded.load_state_dict(found, strict=False)
+    return loaded
+
+
+def _folder(out: Path, spec: TrainSpec, me: str, mine: Rows | None) -> StateFolder:
+    """Return where a party's checkpoints are; the bound of weights may be raised on the way."""
+    steady = to_tables(spec.with_bound(1.0), is_shared=True)
+    binding = hashlib.sha256(json.dumps(steady, sort_keys=True).encode() + me.encode())
+    if mine is not None:
+        binding.update(mine.digest())
+    return StateFolder(out / me, binding.hexdigest())

@@ -13,10 +13,11 @@ from tacit.mpc import Plan
 from tacit.party import Progress, Session
 from tacit.training.checkpoint import StateFolder
 from tacit.training.clipping import shorten_rows, square_norms
+from tacit.training.plan import TrainPlan
 from tacit.training.privacy import PrivacyPlan
 from tacit.training.resume import hash_work, resume
 from tacit.training.schedule import TrainingWalk, actions
-from tacit.training.task import TrainTask
+from tacit.training.spec import TrainSpec
 from tacit.training.worker import TrainingWorker
 
 
@@ -53,7 +54,7 @@ class Trained:
 
 def train(
     session: Session,
-    task: TrainTask,
+    task: TrainPlan,
     *,
     rows: Tensor | None = None,
     labels: Tensor | None = None,
@@ -69,12 +70,12 @@ def train(
         rows: my rows or columns, if I own any.
         labels: my labels, one-hot or a column of 0 and 1, if I own any.
         folder: where my checkpoints go; all parties have one, or none has. A training goes on
-            from them with the same task; only ``weight_bound`` may have been raised.
+            from them with the same task; only ``model.bound`` may have been raised.
         is_fresh: discard the checkpoints there, once it is known that all parties do.
         book: where I count what private trainings spend on my rows; asked before one is shared.
 
     Guarantee: that of the protocol; beyond it, what `Programs` opens: at every look the loss and
-        the number of right answers to ``task.show_to`` and two bits to both computing parties.
+        the number of right answers to ``show_to`` and two bits to both computing parties.
         A training that is taken up again has fresh masks and fresh shares of the same weights; the
         looks after its last checkpoint are opened again.
 
@@ -82,7 +83,7 @@ def train(
         ConfigError: my book has no room for this training.
         RangeError: a weight is beyond half of its bound; what was kept before stays.
     """
-    if book is not None and task.privacy is None:
+    if book is not None and task.spec.privacy is None:
         raise ConfigError(
             f"{book.path}: a training without [privacy] spends without a bound, and "
             f"{book.most:g} is allowed; nothing was shared"
@@ -93,17 +94,17 @@ def train(
     task = walk.task
     walk.walker.agree()
     if walk.privacy is not None:
-        session.progress.tell(walk.privacy.sentence(), 0, task.epochs)
+        session.progress.tell(walk.privacy.sentence(), 0, task.spec.training.epochs)
     inputs = {f"labels of {session.me}": labels, f"rows of {session.me}": rows}
-    if task.privacy is not None and rows is not None:
+    if task.spec.privacy is not None and rows is not None:
         inputs |= _bounded_rows(session.me, rows, frac_bits=task.frac_bits)
     mine = {name: value for name, value in inputs.items() if value is not None and value.numel()}
     start, goes_on = resume(session, folder, is_fresh=is_fresh, walk=walk, mine=mine)
     noise = ring.Prg.from_os()
-    if folder is not None and task.privacy is not None:
+    if folder is not None and task.spec.privacy is not None:
         noise = folder.noise(is_new=not goes_on).fork(hash_work(walk, mine))
-    if book is not None and task.privacy is not None and walk.privacy is not None:
-        book.enter(noise.fork("book").bytes(16), walk.privacy.events, task.privacy.delta)
+    if book is not None and task.spec.privacy is not None and walk.privacy is not None:
+        book.enter(noise.fork("book").bytes(16), walk.privacy.events, task.spec.privacy.delta)
     worker = TrainingWorker(walk, mine, noise, session.progress)
     worker.share()
     checkpoint = None
@@ -113,10 +114,10 @@ def train(
     if walk.has_starts and not start:
         worker.start(mine)
     _walk(worker, task, start, folder)
-    if task.privacy is not None and folder is not None and worker.is_computing:
-        folder.note_opening(task.epochs * task.steps_per_epoch)
-    scores = worker.score() if task.score_to else None
-    weights = worker.give() if task.give_to else {}
+    if task.spec.privacy is not None and folder is not None and worker.is_computing:
+        folder.note_opening(task.steps)
+    scores = worker.score() if task.spec.protocol.score_to else None
+    weights = worker.give() if task.spec.protocol.give_to else {}
     return Trained(
         shares=worker.weight_shares(),
         weights=weights,
@@ -140,9 +141,9 @@ def _bounded_rows(me: str, rows: Tensor, *, frac_bits: int) -> dict[str, Tensor 
     return {f"rows of {me}": short, f"norms of {me}": norms}
 
 
-def _walk(worker: TrainingWorker, task: TrainTask, start: int, folder: StateFolder | None) -> None:
+def _walk(worker: TrainingWorker, task: TrainPlan, start: int, folder: StateFolder | None) -> None:
     """Take all steps and looks after a step, and keep what is needed to go on from there."""
-    total = task.epochs * task.steps_per_epoch
+    total = task.steps
     kept = folder if worker.is_computing else None
     with worker.progress.stage("train", total) as advance:
         for action in actions(task):
@@ -152,7 +153,7 @@ def _walk(worker: TrainingWorker, task: TrainTask, start: int, folder: StateFold
                 worker.step(action)
                 advance(action.step)
                 continue
-            if task.privacy is not None:
+            if task.spec.privacy is not None:
                 # Kept before it is looked at: whoever goes on from here does not look again, under
                 # the noise of the first time and perhaps at other weights.
                 if kept is not None:
@@ -166,11 +167,19 @@ def _walk(worker: TrainingWorker, task: TrainTask, start: int, folder: StateFold
             _tell(worker, task, action.step, total)
             if is_beyond:
                 raise RangeError(_explain_beyond(task, action.step, folder))
-            if task.privacy is None and kept is not None:
+            if task.spec.privacy is None and kept is not None:
                 kept.save(worker.checkpoint(action.step))
 
 
-def _tell(worker: TrainingWorker, task: TrainTask, at: int, total: int) -> None:
+def book_of(spec: TrainSpec, me: str) -> Book | None:
+    """Return where an owner counts what private trainings spend on its rows."""
+    owner = spec.data.owners.get(me)
+    if owner is None or owner.book is None or owner.most_epsilon is None:
+        return None
+    return Book(owner.book, owner.most_epsilon)
+
+
+def _tell(worker: TrainingWorker, task: TrainPlan, at: int, total: int) -> None:
     """Say how it goes, where I was shown it."""
     if not worker.shown or worker.shown[-1][0] != at:
         return
@@ -184,7 +193,7 @@ def _tell(worker: TrainingWorker, task: TrainTask, at: int, total: int) -> None:
     worker.progress.tell(text, step, total)
 
 
-def _explain_beyond(task: TrainTask, step: int, folder: StateFolder | None) -> str:
+def _explain_beyond(task: TrainPlan, step: int, folder: StateFolder | None) -> str:
     """Say what to do about weights that have grown.
 
     What was computed since the last look may be wrong already, so it is not kept.
@@ -192,7 +201,7 @@ def _explain_beyond(task: TrainTask, step: int, folder: StateFolder | None) -> s
     kept = max(folder.steps(), default=0) if folder is not None else 0
     on = f"goes on from the checkpoint after step {kept}" if kept else "starts from its beginning"
     return (
-        f"after step {step} a weight is beyond half of its bound of {task.weight_bound:g}; raise "
-        f"model.bound (weight_bound) for all parties and start again: it {on}; or lower the rate "
+        f"after step {step} a weight is beyond half of its bound of {task.spec.weight_bound:g}; "
+        f"raise model.bound for all parties and start again: it {on}; or lower the rate "
         "or clip gradients, and start all parties with --fresh"
     )

@@ -9,20 +9,17 @@ it learns is what its own rows have become under the weights, in every step: the
 """
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
-from dataclasses import dataclass
 from functools import reduce
 from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from tacit.errors import ConfigError
 from tacit.mpc.ops import ProtocolOps
 from tacit.training.ops import StepOps
-from tacit.training.task import TrainTask
+from tacit.training.plan import TrainPlan
 
 V = TypeVar("V")
 Answer = Callable[[tuple[Tensor, ...]], Tensor]
@@ -36,7 +33,7 @@ WHAT = "last hidden states of rows of its own"
 WHY = "the loss is computed by who holds the text"
 
 
-def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
+def measure(ops: StepOps[V], task: TrainPlan, scores: V, y: V) -> tuple[V, V]:
     """Give the mean loss, and how many rows, or tokens, are answered right.
 
     All of it is about scores of rows, so it is computed as a softmax would be.
@@ -52,14 +49,14 @@ def measure(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> tuple[V, V]:
         return loss, _count_right(ops, task, given, wanted)
 
 
-def count_right(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
+def count_right(ops: StepOps[V], task: TrainPlan, scores: V, y: V) -> V:
     """Count the rows, or tokens, that are answered right: (1,)."""
     with ops.family("softmax"):
         flat = [ops.reshape(one, (-1, task.label_width)) for one in (scores, y)]
         return _count_right(ops, task, ops.normalise_scale(flat[0]), flat[1])
 
 
-def _count_right(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
+def _count_right(ops: StepOps[V], task: TrainPlan, scores: V, y: V) -> V:
     if task.loss == "logistic":
         # Right if score and (label − 1/2) have one sign; a score of zero says "yes".
         margin = ops.gate(ops.indicate(scores), ops.shift(ops.scale(y, 2.0), -1.0))
@@ -72,7 +69,7 @@ def _count_right(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
     return ops.reshape(ops.sum(ops.indicate(near), dim=0), (1,))
 
 
-def error_of(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
+def error_of(ops: StepOps[V], task: TrainPlan, scores: V, y: V) -> V:
     """Give the gradient of the summed loss by the scores, or by what a public head scores."""
     if task.head is not None:
         error = ops.sub(ops.softmax(ops.project(scores, task.head.T), dim=-1), y)
@@ -81,65 +78,15 @@ def error_of(ops: StepOps[V], task: TrainTask, scores: V, y: V) -> V:
         error = ops.sub(ops.sigmoid(scores), y)
     else:
         error = ops.sub(ops.softmax(scores, dim=-1), y)
-    if task.class_weights is None:
+    if task.spec.training.class_weights is None:
         return error
     if task.loss == "logistic":
-        no, yes = task.class_weights
+        no, yes = task.spec.training.class_weights
         factor = ops.shift(ops.scale(y, yes - no), no)
     else:
-        factor = ops.sum(ops.weigh(y, torch.tensor(task.class_weights)), dim=-1)
+        factor = ops.sum(ops.weigh(y, torch.tensor(task.spec.training.class_weights)), dim=-1)
         factor = ops.reshape(factor, (*ops.shape(factor), 1))
     return ops.mul(ops.normalise_scale(error), ops.normalise_scale(factor))
-
-
-@dataclass(frozen=True, eq=False)
-class Ends:
-    """A module without its ends, and what they were: (vocabulary, width) each, or None."""
-
-    module: nn.Module
-    table: Tensor | None
-    head: Tensor | None
-
-
-def cut_ends(module: nn.Module, *, table: str | None = None, head: str | None = None) -> Ends:
-    """Return a copy of a module without the named ends.
-
-    Args:
-        module: what is trained.
-        table: the name of its `nn.Embedding`, which is to be the first thing that ids meet.
-        head: the name of its last layer, an `nn.Linear` without bias.
-
-    Raises:
-        ConfigError: there is no such layer, or it is of another kind.
-    """
-    cut = deepcopy(module)
-    embedding = _taken(cut, table, nn.Embedding, "an nn.Embedding")
-    last = _taken(cut, head, nn.Linear, "an nn.Linear")
-    if isinstance(last, nn.Linear) and last.bias is not None:
-        raise ConfigError(f"model.head: {head!r} has a bias; wanted an nn.Linear without one")
-    ends = [None if one is None else one.weight for one in (embedding, last)]
-    for name, weight in cut.named_parameters():
-        if weight.requires_grad and any(weight is one for one in ends):
-            raise ConfigError(f"{name!r} is also an end of the model, which does not learn")
-    found = [None if one is None else one.detach().cpu().double() for one in ends]
-    return Ends(cut, found[0], found[1])
-
-
-def _taken(
-    module: nn.Module, name: str | None, kind: type[nn.Module], wanted: str
-) -> nn.Embedding | nn.Linear | None:
-    """Put nothing into the place of a layer, and return the layer."""
-    if name is None:
-        return None
-    try:
-        layer = module.get_submodule(name)
-    except AttributeError:
-        layer = None
-    if not name or not isinstance(layer, kind):
-        known = ", ".join(at for at, one in module.named_modules() if isinstance(one, kind))
-        raise ConfigError(f"no layer {name!r} that is {wanted}; there are {known or 'none'}")
-    module.set_submodule(name, nn.Identity())
-    return layer  # type: ignore[return-value]  # of the kind that was asked for
 
 
 def gradient_name(owner: str) -> str:
@@ -147,7 +94,7 @@ def gradient_name(owner: str) -> str:
     return f"gradient of {owner}"
 
 
-def ask_owners(ops: ProtocolOps[V], task: TrainTask, hidden: V) -> V:
+def ask_owners(ops: ProtocolOps[V], task: TrainPlan, hidden: V) -> V:
     """Open hidden states to the owners of their rows, and take their gradients in."""
     assert task.head is not None  # noqa: S101 - of a task with a head
     # A probability more here and one less there, times a row of the head each.
@@ -161,7 +108,7 @@ def ask_owners(ops: ProtocolOps[V], task: TrainTask, hidden: V) -> V:
     return reduce(lambda one, other: ops.concatenate([one, other], dim=0), parts)
 
 
-def ask_for_measures(ops: ProtocolOps[V], task: TrainTask, hidden: V) -> tuple[V, V]:
+def ask_for_measures(ops: ProtocolOps[V], task: TrainPlan, hidden: V) -> tuple[V, V]:
     """Let every owner measure its own held-out rows; give the mean loss and the right answers."""
     losses: list[V] = []
     rights: list[V] = []
@@ -175,7 +122,7 @@ def ask_for_measures(ops: ProtocolOps[V], task: TrainTask, hidden: V) -> tuple[V
 
 
 def _shown_to_owners(
-    ops: ProtocolOps[V], task: TrainTask, hidden: V, counts: tuple[int, ...]
+    ops: ProtocolOps[V], task: TrainPlan, hidden: V, counts: tuple[int, ...]
 ) -> Iterator[tuple[str, int]]:
     """Open hidden states to the owners of their rows, one after the other; yield who saw how many.
 
@@ -191,7 +138,7 @@ def _shown_to_owners(
 
 
 def answers_of(
-    task: TrainTask, me: str, labels: Tensor | None, rows: np.ndarray
+    task: TrainPlan, me: str, labels: Tensor | None, rows: np.ndarray
 ) -> dict[str, Answer]:
     """Return what I answer in a run over these rows: gradients, and measures."""
     own = task.rows_of(me)

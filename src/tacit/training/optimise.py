@@ -1,7 +1,6 @@
 """Optimisers as functions of ops: how gradients change weights, under any protocol."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import reduce
 from math import prod, sqrt
@@ -49,26 +48,30 @@ OPTIMISERS: Mapping[str, tuple[str, ...]] = {
 """Optimisers, and what they remember of every weight."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Optimiser:
-    """How gradients change weights.
+    """How gradients change weights, of settings that have these fields.
 
     Attributes:
-        kind: one of `OPTIMISERS`.
+        optimiser: how weights follow gradients.
         momentum: how much of the velocity (or of Adam's mean) stays.
         decay: how much of Adam's mean square stays.
-        clip: the largest Euclidean norm of a batch's mean gradient; None for no clipping.
+        clip: the largest Euclidean norm of a batch's mean gradient; not clipped if not given.
         weight_decay: how much of every weight a step takes away, before the rate.
     """
 
-    kind: OptimiserName = "sgd"
-    momentum: float = 0.9
-    decay: float = 0.99
-    clip: float | None = None
-    weight_decay: float = 0.0
+    optimiser: OptimiserName
+    momentum: float
+    decay: float
+    clip: float | None
+    weight_decay: float
 
-    def __post_init__(self) -> None:
-        check_word("optimiser", self.kind, OptimiserName)
+    def check_optimiser(self) -> None:
+        """Refuse what no optimiser takes.
+
+        Raises:
+            ConfigError: a word that is not known, or a number out of range.
+        """
+        check_word("optimiser", self.optimiser, OptimiserName)
         if not (0 <= self.momentum < 1 and 0 <= self.decay < 1):
             raise ConfigError(
                 f"momentum and decay must be at least 0 and below 1, got {self.momentum} and "
@@ -84,7 +87,7 @@ class Optimiser:
             "mean": 1.01 * LARGEST_MOMENT / (1 - self.momentum),
             "spread": 1.01 * LARGEST_MOMENT**2 / (1 - self.decay),
         }
-        return {slot: bounds[slot] for slot in OPTIMISERS[self.kind]}
+        return {slot: bounds[slot] for slot in OPTIMISERS[self.optimiser]}
 
     def dials(self, step: int) -> dict[str, float]:
         """Return the public numbers that a step needs besides the rate; steps count from 1.
@@ -92,7 +95,7 @@ class Optimiser:
         They are computed in decimal arithmetic, which is alike to the digit on every machine: the
         parties multiply their shares by the same word or the result is noise.
         """
-        if self.kind != "adam":
+        if self.optimiser != "adam":
             return {}
         exact = Context(prec=40)
         first, second = Decimal(repr(self.momentum)), Decimal(repr(self.decay))
@@ -101,7 +104,7 @@ class Optimiser:
 
     def dial_bounds(self) -> dict[str, float]:
         """Say how large the public numbers of a step can be."""
-        if self.kind != "adam":
+        if self.optimiser != "adam":
             return {}
         # √(1 - d^t) / (1 - m^t) is largest at the first step, or tends to 1.
         return {CORRECTION: 1.01 * max(1.0, self.dials(1)[CORRECTION])}
@@ -113,7 +116,7 @@ class Optimiser:
         small: where a step is linear, the rate can be applied to the error, but for 2^-8, which
         drops bits that no weight has. That takes a round, so few weights are left alone.
         """
-        if self.kind != "sgd" or self.clip is not None or weights < MANY_WEIGHTS:
+        if self.optimiser != "sgd" or self.clip is not None or weights < MANY_WEIGHTS:
             return 1.0
         return rate * (1 / batch) * 2.0**LEAD_BITS
 
@@ -175,9 +178,9 @@ class Optimiser:
         portion: float,
     ) -> tuple[V, State[V]]:
         """Return what is taken off a weight, and what is remembered of it."""
-        if self.kind == "sgd":
+        if self.optimiser == "sgd":
             return scale_unnormalised(ops, gradient, rate * portion, beside=weight), {}
-        if self.kind == "momentum":
+        if self.optimiser == "momentum":
             key = f"velocity/{name}"
             grown = scale_unnormalised(ops, gradient, portion, beside=state[key])
             velocity = ops.add(ops.scale(state[key], self.momentum), grown)

@@ -11,22 +11,22 @@ from tacit.training.clipping import shorten_rows, square_norms
 from tacit.training.losses import measure
 from tacit.training.noise import draw_rows, draw_whole
 from tacit.training.ops import PlainStepOps
+from tacit.training.plan import TrainPlan
 from tacit.training.private import plan_noise, private_step
 from tacit.training.programs import initial_state, train_step
 from tacit.training.schedule import actions
 from tacit.training.start import start_in_clear
-from tacit.training.task import TrainTask
 
 Weights = dict[str, Tensor]
 
 
-def train_plain(task: TrainTask, rows: Tensor, labels: Tensor) -> list[tuple[int, float, float]]:
+def train_plain(task: TrainPlan, rows: Tensor, labels: Tensor) -> list[tuple[int, float, float]]:
     """Train in floating point, and return step, loss and accuracy at every look."""
     return walk_plain(task, rows, labels)[1]
 
 
 def walk_plain(
-    task: TrainTask,
+    task: TrainPlan,
     rows: Tensor,
     labels: Tensor,
     *,
@@ -50,12 +50,12 @@ def walk_plain(
     if privacy is not None:
         rows = shorten_rows(rows, frac_bits=task.frac_bits)
         norms = square_norms(rows, frac_bits=task.frac_bits)
-        if task.privacy is not None and task.privacy.start != "public":
+        if task.spec.privacy is not None and task.spec.privacy.start != "public":
             weights = start_in_clear(task, privacy, rows, labels)
     shown = []
     for action in actions(task):
         x, y = rows[action.rows], labels[action.rows]
-        ops = PlainStepOps(task.optimiser.dials(action.step))
+        ops = PlainStepOps(task.spec.training.dials(action.step))
         if action.is_look:
             if task.test_rows:
                 loss, right = measure(ops, task, task.model(ops, weights, x), y)
@@ -67,7 +67,7 @@ def walk_plain(
             continue
         words = next(noise) if noise else draw_whole(privacy.steps)
         near = norms[action.rows]
-        if task.is_sampled:
+        if task.spec.is_sampled:
             some = next(drawn) if drawn else draw_rows(Prg.from_os(), task.batch, len(x))
             x, y, near = x[some], y[some], near[some]
         weights, state = private_step(

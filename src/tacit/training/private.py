@@ -16,8 +16,8 @@ from tacit.training.clipping import clip_factors, scale_records, source, square_
 from tacit.training.losses import error_of
 from tacit.training.noise import KEPT, OVERFLOW, rate_of
 from tacit.training.ops import PlainStepOps, StepOps
+from tacit.training.plan import TrainPlan
 from tacit.training.privacy import Measures, PrivacyPlan, plan_privacy
-from tacit.training.task import TrainTask
 
 V = TypeVar("V")
 Values = dict[str, V]
@@ -31,7 +31,7 @@ _FEW = 2
 
 def private_step(
     ops: StepOps[V],
-    task: TrainTask,
+    task: TrainPlan,
     weights: Mapping[str, V],
     state: Mapping[str, V],
     x: V,
@@ -50,10 +50,10 @@ def private_step(
     """
     # Line "compute gradient", and the norms of single records by ghost norms in place of gradients.
     rows, uses, found = record_gradients(ops, task, weights, x, y)
-    assert task.privacy is not None  # noqa: S101 - of a private task
+    assert task.spec.privacy is not None  # noqa: S101 - of a private task
     known = {rows.number: norms}
-    factors = clip_factors(ops, uses, found, clip=task.privacy.clip, known=known)
-    if task.is_sampled:
+    factors = clip_factors(ops, uses, found, clip=task.spec.privacy.clip, known=known)
+    if task.spec.is_sampled:
         factors = ops.keep_rows(factors, KEPT)  # rows that fill a step up count for nothing
     # Lines "clip gradient" and "add noise": factors scale what comes back to each layer, and only
     # then records are summed. The noise is one vector over all weights, as sensitivity is.
@@ -66,11 +66,11 @@ def private_step(
         at += prod(shape)
     # Over the batch that is expected, also where rows are sampled: how many came is not to be told.
     changed, kept = task.descend(ops, weights, gradients, state, rate=rate, rows=task.batch)
-    bound = task.weight_bound
+    bound = task.spec.weight_bound
     return {name: ops.cap(value, bound=bound) for name, value in changed.items()}, kept
 
 
-def plan_noise(task: TrainTask) -> PrivacyPlan | None:
+def plan_noise(task: TrainPlan) -> PrivacyPlan | None:
     """Work out the noise of a private task from its public facts; None of any other.
 
     Raises:
@@ -78,29 +78,29 @@ def plan_noise(task: TrainTask) -> PrivacyPlan | None:
         InputError: gradients of single records are not bounded for this model.
         RangeError: numbers do not fit.
     """
-    if task.privacy is None:
+    if task.spec.privacy is None:
         return None
     _refuse_meeting(task)
     facts = Measures(
         makers=task.parties,
-        computing=task.roles.computing,
+        computing=task.spec.roles.computing,
         roundings=_roundings(task),
         weights=sum(value.numel() for value in task.model.initial.values()),
-        steps=task.epochs * task.steps_per_epoch,
+        steps=task.steps,
         looks=task.looks,
         rows=task.rows,
         answers=prod(task.model.tokens),
         owners=len(task.holdings),
         frac_bits=task.frac_bits,
-        protocol=task.protocol,
-        rate=rate_of(task.batch, task.train_rows) if task.is_sampled else 1.0,
-        overflow=OVERFLOW if task.is_sampled else 0.0,
+        protocol=task.spec.protocol.spelled,
+        rate=rate_of(task.batch, task.train_rows) if task.spec.is_sampled else 1.0,
+        overflow=OVERFLOW if task.spec.is_sampled else 0.0,
     )
-    return plan_privacy(task.privacy, facts)
+    return plan_privacy(task.spec.privacy, facts)
 
 
 def record_gradients(
-    ops: StepOps[V], task: TrainTask, weights: Mapping[str, V], x: V, y: V
+    ops: StepOps[V], task: TrainPlan, weights: Mapping[str, V], x: V, y: V
 ) -> tuple[Node[V], list[Use[V]], list[V]]:
     """Go forth and back once: the rows, where weights meet records, and gradients there."""
     tape = RecordOps(ops, cap=task.cap)
@@ -122,16 +122,16 @@ def record_gradients(
     return rows, uses, [ops.normalise_scale(one) for one in found]
 
 
-def _roundings(task: TrainTask) -> tuple[tuple[float, int], ...]:
+def _roundings(task: TrainPlan) -> tuple[tuple[float, int], ...]:
     """Plan a step of a few rows, for the largest inputs of every use and how much comes out."""
     found: list[tuple[float, int]] = []
 
     def program(ops: ProtocolOps[V]) -> None:
         weights = {
-            name: ops.resume(name, shape=tuple(value.shape), bound=task.weight_bound)
+            name: ops.resume(name, shape=tuple(value.shape), bound=task.spec.weight_bound)
             for name, value in task.model.initial.items()
         }
-        x = ops.resume("x", shape=(_FEW, *task.model.inputs), bound=task.feature_bound)
+        x = ops.resume("x", shape=(_FEW, *task.model.inputs), bound=task.bound)
         y = ops.resume("y", shape=(_FEW, *task.label_shape), bound=1.0)
         rows, uses, gradients = record_gradients(ops, task, weights, x, y)
         for use, gradient in zip(uses, gradients, strict=True):
@@ -140,11 +140,13 @@ def _roundings(task: TrainTask) -> tuple[tuple[float, int], ...]:
                 size = ops.number(square_norm(ops, source(use.inputs).value), "bounding").bound
             found.append((use.times * size, prod(ops.shape(gradient)) // _FEW))
 
-    Walker(task.roles, protocol=task.protocol, frac_bits=task.frac_bits).plan(program)
+    Walker(task.spec.roles, protocol=task.spec.protocol.spelled, frac_bits=task.frac_bits).plan(
+        program
+    )
     return tuple(found)
 
 
-def _refuse_meeting(task: TrainTask) -> None:
+def _refuse_meeting(task: TrainPlan) -> None:
     """Refuse a model in which rows of a batch meet: no bound per record would mean anything."""
     ops, weights = PlainStepOps(), mixing.scrambled(task.model.initial)
     shape = _TRIED, *task.model.inputs

@@ -19,9 +19,9 @@ from tacit.nn.tape import pull_back
 from tacit.training.losses import ask_for_measures, ask_owners, count_right, error_of, measure
 from tacit.training.noise import NoisePlan, sum_noise
 from tacit.training.ops import Counting, StepOps
+from tacit.training.plan import TrainPlan
 from tacit.training.privacy import PrivacyPlan
 from tacit.training.private import NORMS, private_step
-from tacit.training.task import TrainTask
 
 V = TypeVar("V")
 Values = dict[str, V]
@@ -42,7 +42,7 @@ class Programs:
     ``privacy`` is the noise of a private task, which follows from it.
     """
 
-    task: TrainTask
+    task: TrainPlan
     privacy: PrivacyPlan | None = None
     # How many values the last look that was planned or run could have cut off.
     capped: list[int] = field(default_factory=lambda: [0])
@@ -54,18 +54,18 @@ class Programs:
         for holding in task.holdings:
             shape = (holding.rows, *holding.features)
             name = f"rows of {holding.owner}"
-            bound = task.feature_bound
+            bound = task.bound
             if prod(shape):
                 rows.append(ops.input(name, owner=holding.owner, shape=shape, bound=bound))
             if holding.has_labels and task.head is None:
                 wide = (holding.rows, *task.label_shape)
                 name = f"labels of {holding.owner}"
                 labels.append(ops.input(name, owner=holding.owner, shape=wide, bound=1.0))
-        along = 0 if task.split == "rows" else 1
+        along = 0 if task.spec.data.split == "rows" else 1
         found = {"x": _joined(ops, rows, along)}
         if labels:
             found["y"] = _joined(ops, labels, 0)
-        if task.privacy is not None:
+        if task.spec.privacy is not None:
             found[NORMS] = _joined(
                 ops,
                 [
@@ -95,14 +95,17 @@ class Programs:
         elif self.privacy is None:
             changed, kept = train_step(ops, task, weights, state, x, y, rate=rate)
         else:
-            if not task.is_sampled:
+            if not task.spec.is_sampled:
                 ops.cache_openings(x)
             norms = ops.resume(NORMS, shape=(task.step_rows, 1), bound=1.0)
             noise = sum_noise(ops, self.privacy.steps)
             changed, kept = private_step(
                 ops, task, weights, state, x, y, norms=norms, noise=noise, rate=rate
             )
-        out = {name: ops.restate(value, bound=task.weight_bound) for name, value in changed.items()}
+        out = {
+            name: ops.restate(value, bound=task.spec.weight_bound)
+            for name, value in changed.items()
+        }
         return out | {name: ops.restate(value, bound=bounds[name]) for name, value in kept.items()}
 
     def watch(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
@@ -146,7 +149,10 @@ class Programs:
     ) -> tuple[Tensor | None, ...]:
         """Open loss and right answers, what saturated, and whether weights grow."""
         task = self.task
-        show, computing = partial(ops.open, to=task.show_to, why=DECLARED), task.roles.computing
+        show, computing = (
+            partial(ops.open, to=task.spec.protocol.show_to, why=DECLARED),
+            task.spec.roles.computing,
+        )
         saturated = counting.total()
         self.capped[0] = counting.elements
         shown = (
@@ -177,7 +183,12 @@ class Programs:
         ]
         right = ops.add(ops.normalise_scale(reduce(ops.add, rights)), sum_noise(ops, noise))
         what = "number of right answers on held-out rows, with noise"
-        return None, ops.open(right, to=task.show_to, what=what, why=DECLARED), None, None
+        return (
+            None,
+            ops.open(right, to=task.spec.protocol.show_to, what=what, why=DECLARED),
+            None,
+            None,
+        )
 
     def score(self, ops: ProtocolOps[V]) -> tuple[Tensor | None, ...]:
         """Open the scores of the rows kept for measuring, for one who knows their classes."""
@@ -186,7 +197,7 @@ class Programs:
         weights, parts = self._weights(ops), self._parts(ops, x)
         scores = [ops.normalise_scale(task.model(ops, weights, part)) for part in parts]
         what, joined = "scores of held-out rows", _joined(ops, scores, 0)
-        return (ops.open(joined, to=task.score_to, what=what, why=DECLARED),)
+        return (ops.open(joined, to=task.spec.protocol.score_to, what=what, why=DECLARED),)
 
     def _parts(self, ops: ProtocolOps[V], value: V) -> list[V]:
         """Cut rows kept for measuring into stretches that a wide layer leaves room for."""
@@ -210,12 +221,14 @@ class Programs:
         # Both the product and the sum of eighth powers must fit.
         room = min(60 - 2 * frac_bits, 60 - frac_bits - count.bit_length())
         reach = 2.0 ** max(1, room // 8)
-        bound = reach / 2 * self.task.weight_bound
+        bound = reach / 2 * self.task.spec.weight_bound
         flat = [
             ops.reshape(ops.resume(name, shape=shape, bound=bound), (-1,))
             for name, shape in shapes.items()
         ]
-        power = ops.normalise_scale(ops.scale(_joined(ops, flat, 0), 2 / self.task.weight_bound))
+        power = ops.normalise_scale(
+            ops.scale(_joined(ops, flat, 0), 2 / self.task.spec.weight_bound)
+        )
         for _ in range(3):
             power = ops.normalise_scale(ops.square(power))
         total = ops.reshape(ops.sum(power, dim=0), (1,))
@@ -225,45 +238,47 @@ class Programs:
     def give(self, ops: ProtocolOps[V]) -> dict[str, Tensor | None]:
         """Open the weights to those who may have them."""
         return {
-            name: ops.open(value, to=self.task.give_to, what=f"weights {name}", why=DECLARED)
+            name: ops.open(
+                value, to=self.task.spec.protocol.give_to, what=f"weights {name}", why=DECLARED
+            )
             for name, value in self._weights(ops).items()
         }
 
     def _weights(self, ops: ProtocolOps[V]) -> Values[V]:
         return {
-            name: ops.resume(name, shape=tuple(value.shape), bound=self.task.weight_bound)
+            name: ops.resume(name, shape=tuple(value.shape), bound=self.task.spec.weight_bound)
             for name, value in self.task.model.initial.items()
         }
 
     def _batch(self, ops: ProtocolOps[V], rows: int, *, kind: str = "") -> tuple[V, V]:
         task = self.task
-        x = ops.resume(f"{kind}x", shape=(rows, *task.model.inputs), bound=task.feature_bound)
+        x = ops.resume(f"{kind}x", shape=(rows, *task.model.inputs), bound=task.bound)
         if task.head is not None:
             return x, x  # labels stay with their owners
         return x, ops.resume(f"{kind}y", shape=(rows, *task.label_shape), bound=1.0)
 
 
-def initial_state(task: TrainTask) -> dict[str, Tensor]:
+def initial_state(task: TrainPlan) -> dict[str, Tensor]:
     """Return where the optimiser's memory starts, by "slot/name"."""
     return {
         f"{slot}/{name}": torch.zeros_like(value)
-        for slot in task.optimiser.slots()
+        for slot in task.spec.training.slots()
         for name, value in task.model.initial.items()
     }
 
 
-def state_bounds(task: TrainTask) -> dict[str, float]:
+def state_bounds(task: TrainPlan) -> dict[str, float]:
     """Return how large the optimiser's memory can be, by "slot/name"."""
     return {
         f"{slot}/{name}": bound
-        for slot, bound in task.optimiser.slots().items()
+        for slot, bound in task.spec.training.slots().items()
         for name in task.model.initial
     }
 
 
 def train_step(
     ops: StepOps[V],
-    task: TrainTask,
+    task: TrainPlan,
     weights: Mapping[str, V],
     state: Mapping[str, V],
     x: V,
@@ -276,10 +291,13 @@ def train_step(
     if task.cap is None:  # a cap is meant for the error itself
         count = sum(value.numel() for value in task.model.initial.values())
         batch = rows * prod(task.model.tokens)
-        lead = task.optimiser.lead(rate=rate, batch=batch, weights=count)
+        lead = task.spec.training.lead(rate=rate, batch=batch, weights=count)
     gradients: Values[V] = {}
-    for some in _stretches(rows, -(-rows // task.accumulate)):
-        part = [one if task.accumulate == 1 else ops.take(one, some, dim=0) for one in (x, y)]
+    for some in _stretches(rows, -(-rows // task.spec.training.accumulate)):
+        part = [
+            one if task.spec.training.accumulate == 1 else ops.take(one, some, dim=0)
+            for one in (x, y)
+        ]
         found = _gradients(ops, task, weights, part[0], partial(_error, ops, task, part[1], lead))
         gradients = {
             name: ops.add(gradients[name], value) if name in gradients else value
@@ -290,7 +308,7 @@ def train_step(
 
 def _gradients(
     ops: StepOps[V],
-    task: TrainTask,
+    task: TrainPlan,
     weights: Mapping[str, V],
     x: V,
     error_at: Callable[[V], V],
@@ -303,7 +321,7 @@ def _gradients(
     return dict(zip(leaves, found, strict=True))
 
 
-def _error(ops: StepOps[V], task: TrainTask, y: V, lead: float, scores: V) -> V:
+def _error(ops: StepOps[V], task: TrainPlan, y: V, lead: float, scores: V) -> V:
     with ops.family("softmax"):
         error = error_of(ops, task, scores, y)
     return error if lead == 1.0 else ops.normalise_scale(ops.scale(error, lead))

@@ -38,9 +38,9 @@ def resume(
     task = walk.task
     has_begun = folder is not None and not is_fresh and _has_begun(walk, folder, mine)
     attempts = folder.attempts() if has_begun and folder is not None else {}
-    start = agree_on_start(session, task.roles.computing, attempts, has_begun=has_begun)
+    start = agree_on_start(session, task.spec.roles.computing, attempts, has_begun=has_begun)
     opened = folder.opened() if has_begun and folder is not None else 0
-    if opened > start and session.me in task.roles.computing:
+    if opened > start and session.me in task.spec.roles.computing:
         raise InputError(
             f"something of this training was opened after step {opened}, but it could go "
             f"on from step {start} alone: to open it again would tell more than was promised; give "
@@ -48,14 +48,14 @@ def resume(
             "is another training and spends its ε anew"
         )
     if folder is not None:
-        before, total = folder.bound(), task.epochs * task.steps_per_epoch
+        before, total = folder.bound(), task.steps
         if is_fresh:
             folder.remove()
-        folder.begin(hash_work(walk, mine), bound=task.weight_bound)
+        folder.begin(hash_work(walk, mine), bound=task.spec.weight_bound)
         if start:
             text = f"resumed at step {start} of {total}"
-            if before is not None and before != task.weight_bound:
-                bound = task.weight_bound
+            if before is not None and before != task.spec.weight_bound:
+                bound = task.spec.weight_bound
                 text += f", weights may grow to {bound:g} now, before to {before:g}"
             session.progress.tell(text, start, total)
     return start, bool(start) or (has_begun and not opened)
@@ -128,12 +128,12 @@ def _has_begun(walk: TrainingWalk, folder: StateFolder, mine: Mapping[str, Tenso
     task, bound = walk.task, folder.bound()
     if bound is None:
         return False
-    if bound > task.weight_bound and folder.steps():
+    if bound > task.spec.weight_bound and folder.steps():
         raise InputError(
             f"{folder.path} holds weights of up to {bound:g}: model.bound can be raised, not "
-            f"lowered to {task.weight_bound:g}; start all parties with --fresh to discard them"
+            f"lowered to {task.spec.weight_bound:g}; start all parties with --fresh to discard them"
         )
-    if bound == task.weight_bound:
+    if bound == task.spec.weight_bound:
         return folder.is_begun(hash_work(walk, mine))
-    before = TrainingWalk(replace(task, weight_bound=bound))
+    before = TrainingWalk(replace(task, spec=task.spec.with_bound(bound)))
     return folder.is_begun(hash_work(before, mine))

@@ -13,10 +13,10 @@ from tacit.mpc.secret_ops import Given
 from tacit.mpc.share import AnyShare, Spec
 from tacit.mpc.walker import Walker
 from tacit.party import Session
+from tacit.training.plan import TrainPlan
 from tacit.training.private import plan_noise
 from tacit.training.programs import Programs
 from tacit.training.start import enter_starts
-from tacit.training.task import TrainTask
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Action:
     is_look: bool
 
 
-def actions(task: TrainTask) -> Iterator[Action]:
+def actions(task: TrainPlan) -> Iterator[Action]:
     """Yield every run between sharing the data and handing out the model, in order."""
-    step, total = 0, task.epochs * task.steps_per_epoch
+    step, total = 0, task.steps
     test = task.test_indices()
-    for epoch in range(task.epochs):
+    for epoch in range(task.spec.training.epochs):
         for chosen in task.batches(epoch):
             step += 1
             yield Action(step, chosen, is_look=False)
-            if step % task.watch_every == 0 or step == total:
+            if step % task.spec.training.look_every == 0 or step == total:
                 yield Action(step, test, is_look=True)
 
 
@@ -54,15 +54,21 @@ class TrainingWalk:
         RangeError: numbers do not fit.
     """
 
-    def __init__(self, task: TrainTask, session: Session | None = None) -> None:
+    def __init__(self, task: TrainPlan, session: Session | None = None) -> None:
         self.task, self.privacy = task, plan_noise(task)
         self.programs = Programs(task, self.privacy)
         self.walker = Walker(
-            task.roles, protocol=task.protocol, frac_bits=task.frac_bits, session=session
+            task.spec.roles,
+            protocol=task.spec.protocol.spelled,
+            frac_bits=task.frac_bits,
+            session=session,
         )
-        steps = range(1, task.epochs * task.steps_per_epoch + 1)
+        steps = range(1, task.steps + 1)
         before = {"share": True, "start": self.has_starts, "watch": bool(task.looks)}
-        after = {"score": bool(task.score_to), "give": bool(task.give_to)}
+        after = {
+            "score": bool(task.spec.protocol.score_to),
+            "give": bool(task.spec.protocol.give_to),
+        }
         for name in (name for name, is_run in before.items() if is_run):
             self.plan(name)
         for rate in dict.fromkeys(task.rate_at(step) for step in steps):
@@ -73,15 +79,15 @@ class TrainingWalk:
     @property
     def has_starts(self) -> bool:
         """Tell whether owners train alone before."""
-        return self.task.privacy is not None and self.task.privacy.start != "public"
+        return self.task.spec.privacy is not None and self.task.spec.privacy.start != "public"
 
     def plan(self, name: str, *, rate: float = 0.0) -> Plan:
         """Return the plan of a program; ``rate`` is that of a step."""
         task, reads = self.task, {}
-        if name == "step" and self.privacy is not None and not task.is_sampled:
+        if name == "step" and self.privacy is not None and not task.spec.is_sampled:
             # A private step takes all rows: after the first they are known under their masks.
             shape = (task.batch, *task.model.inputs)
-            reads["x"] = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.feature_bound)
+            reads["x"] = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.bound)
         return self.walker.plan(self._program(name, rate), key=(name, rate), reads=reads)
 
     def run(
@@ -104,7 +110,7 @@ class TrainingWalk:
         return partial(program, rate=rate) if name == "step" else program
 
 
-def plan_training(task: TrainTask) -> TrainingWalk:
+def plan_training(task: TrainPlan) -> TrainingWalk:
     """Walk through a task without anybody else: what will be sent, opened and promised.
 
     ``walker.runs`` is the same list as `Trained.runs` of a training that was not interrupted.
@@ -122,8 +128,8 @@ def plan_training(task: TrainTask) -> TrainingWalk:
             walk.run("step", rate=task.rate_at(action.step))
         elif task.looks:
             walk.run("watch")
-    if task.score_to:
+    if task.spec.protocol.score_to:
         walk.run("score")
-    if task.give_to:
+    if task.spec.protocol.give_to:
         walk.run("give")
     return walk

@@ -17,16 +17,16 @@ from tacit.training.clipping import square_norms
 from tacit.training.losses import count_right
 from tacit.training.noise import NoisePlan, draw_alone, draw_whole, sum_noise
 from tacit.training.ops import LatticeStepOps, PlainStepOps, StepOps
+from tacit.training.plan import TrainPlan
 from tacit.training.privacy import PrivacyPlan
 from tacit.training.private import private_step
 from tacit.training.programs import initial_state
-from tacit.training.task import TrainTask
 
 V = TypeVar("V")
 
 
 def train_alone(
-    task: TrainTask, noise: NoisePlan, owner: str, rows: Tensor, labels: Tensor, *, prg: Prg
+    task: TrainPlan, noise: NoisePlan, owner: str, rows: Tensor, labels: Tensor, *, prg: Prg
 ) -> Tensor:
     """Train on one owner's rows, in the clear at that owner: the weights, one after the other.
 
@@ -41,7 +41,7 @@ def train_alone(
         labels: of these rows.
         prg: of the noise.
     """
-    assert task.privacy is not None  # noqa: S101 - of a private task
+    assert task.spec.privacy is not None  # noqa: S101 - of a private task
     own = task.rows_of(owner)
     kept = np.setdiff1d(np.arange(own.start, own.stop), task.test_indices())
     chosen = torch.from_numpy(kept - own.start)
@@ -49,9 +49,9 @@ def train_alone(
     norms = square_norms(x, frac_bits=task.frac_bits)
     weights = {name: value.double() for name, value in task.model.initial.items()}
     state = {name: value.double() for name, value in initial_state(task).items()}
-    for step in range(1, task.privacy.start_steps + 1):
+    for step in range(1, task.spec.privacy.start_steps + 1):
         weights, state = private_step(
-            LatticeStepOps(task.optimiser.dials(step), task.frac_bits),
+            LatticeStepOps(task.spec.training.dials(step), task.frac_bits),
             task,
             weights,
             state,
@@ -69,25 +69,25 @@ def start_name(owner: str) -> str:
     return f"start of {owner}"
 
 
-def enter_starts(ops: ProtocolOps[V], task: TrainTask, choice: NoisePlan | None) -> dict[str, V]:
+def enter_starts(ops: ProtocolOps[V], task: TrainPlan, choice: NoisePlan | None) -> dict[str, V]:
     """Bring the owners' models in, and begin with their average or with the best of all."""
     names = task.model.initial
     count = sum(value.numel() for value in names.values())
     owners = [holding.owner for holding in task.holdings]
     found = [
-        ops.input(start_name(one), owner=one, shape=(count,), bound=task.weight_bound)
+        ops.input(start_name(one), owner=one, shape=(count,), bound=task.spec.weight_bound)
         for one in owners
     ]
     joined = ops.concatenate([ops.reshape(one, (1, count)) for one in found], dim=0)
     mean = ops.normalise_scale(ops.scale(ops.sum(joined, dim=0), 1 / len(owners)))
-    mean = ops.restate(mean, bound=task.weight_bound)
+    mean = ops.restate(mean, bound=task.spec.weight_bound)
     if choice is not None:
         candidates = [mean, *found]
         noise = sum_noise(ops, choice)
         rights = []
         for one in candidates:
             shape = (task.train_rows, *task.model.inputs)
-            x = ops.resume("x", shape=shape, bound=task.feature_bound)
+            x = ops.resume("x", shape=shape, bound=task.bound)
             y = ops.resume("y", shape=(task.train_rows, *task.label_shape), bound=1.0)
             rights.append(count_right(ops, task, task.model(ops, _cut(ops, task, one), x), y))
         scores = ops.add(ops.normalise_scale(ops.concatenate(rights, dim=0)), noise)
@@ -95,12 +95,12 @@ def enter_starts(ops: ProtocolOps[V], task: TrainTask, choice: NoisePlan | None)
         flat = [ops.reshape(one, (1, count)) for one in candidates]
         mean = ops.reshape(ops.mix(best, ops.concatenate(flat, dim=0)), (count,))
         # The product with zeros and a one is a sum of bounds to the plan: it is that of one model.
-        mean = ops.restate(ops.normalise_scale(mean), bound=task.weight_bound)
+        mean = ops.restate(ops.normalise_scale(mean), bound=task.spec.weight_bound)
     return _cut(ops, task, mean)
 
 
 def start_in_clear(
-    task: TrainTask, privacy: PrivacyPlan, rows: Tensor, labels: Tensor
+    task: TrainPlan, privacy: PrivacyPlan, rows: Tensor, labels: Tensor
 ) -> dict[str, Tensor]:
     """Do the same in the clear, with fresh noise: what a private start is compared with."""
     ops, found = PlainStepOps(), []
@@ -120,7 +120,7 @@ def start_in_clear(
     return _cut(ops, task, candidates[best])
 
 
-def _cut(ops: StepOps[V], task: TrainTask, flat: V) -> dict[str, V]:
+def _cut(ops: StepOps[V], task: TrainPlan, flat: V) -> dict[str, V]:
     found, at = {}, 0
     for name, value in task.model.initial.items():
         part = ops.take(flat, range(at, at + value.numel()), dim=0)

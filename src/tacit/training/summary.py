@@ -14,8 +14,8 @@ from tacit.nn.capping import note_of
 from tacit.party import Session
 from tacit.result import Claim, Curve, Metric, PartyReport, Result
 from tacit.training.loop import Trained
+from tacit.training.plan import TrainPlan
 from tacit.training.privacy import PrivacyPlan
-from tacit.training.task import TrainTask
 
 NOISY = "accuracy, with noise"
 MANY_SATURATED = 1e-4
@@ -24,9 +24,10 @@ MANY_SATURATED = 1e-4
 
 def summarise(
     session: Session,
-    task: TrainTask,
+    task: TrainPlan,
     trained: Trained,
     *,
+    name: str,
     report: PartyReport,
     counts: Mapping[str, int],
     labels: Tensor | None = None,
@@ -37,6 +38,7 @@ def summarise(
         session: over which it was trained.
         task: what was trained.
         trained: what came of it.
+        name: of the job.
         report: what this party has used.
         counts: how many ids every owner had, if rows were matched.
         labels: this party's own, to measure scores by that it may see.
@@ -46,15 +48,15 @@ def summarise(
     matching = claims_of_matching(counts) if counts else ()
     return Result(
         kind="train",
-        name=task.name,
-        protocol=task.protocol,
+        name=name,
+        protocol=task.spec.protocol.spelled,
         launched="session",
         parties=(report,),
         forecast=sum_forecasts(trained.runs, before=declare_matching(counts) if counts else ()),
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=(
-            *find_protocol(task.protocol).claims,
+            *find_protocol(task.spec.protocol.spelled).claims,
             *matching,
             *claims_beyond(task, trained.privacy),
         ),
@@ -91,12 +93,12 @@ def describe_saturation(step: int, count: int, of: int, cap: float | None) -> st
     return f"{text}: {change}; choose a larger model.cap."
 
 
-def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, ...]:
+def _metrics(task: TrainPlan, last: tuple[int, float, float]) -> tuple[Metric, ...]:
     _, loss, right = last
     samples = task.answers
     if not isfinite(loss):
-        assert task.privacy is not None  # noqa: S101 - without privacy nothing has noise
-        off = task.privacy.look_noise / samples
+        assert task.spec.privacy is not None  # noqa: S101 - without privacy nothing has noise
+        off = task.spec.privacy.look_noise / samples
         note = f"noise with a standard deviation of {off:.2g} or a little more is in it"
         return (Metric(name=NOISY, value=right, unit="fraction", samples=samples, note=note),)
     found = [
@@ -108,7 +110,7 @@ def _metrics(task: TrainTask, last: tuple[int, float, float]) -> tuple[Metric, .
     return tuple(found)
 
 
-def _quality(me: str, task: TrainTask, trained: Trained, own: Tensor | None) -> tuple[Metric, ...]:
+def _quality(me: str, task: TrainPlan, trained: Trained, own: Tensor | None) -> tuple[Metric, ...]:
     """Measure the scores that I may see, on the rows kept for measuring whose classes I know."""
     if trained.scores is None or own is None:
         return ()
@@ -122,7 +124,7 @@ def _quality(me: str, task: TrainTask, trained: Trained, own: Tensor | None) -> 
     else:
         odds, classes = scores.softmax(dim=1), labels.argmax(dim=1)
     found = measure_odds(odds.numpy(), classes.numpy())
-    if task.split == "columns":
+    if task.spec.data.split == "columns":
         return found[1:]  # the accuracy is known already
     return tuple(replace(one, name=f"{one.name}, rows of {me}") for one in found)
 
@@ -148,16 +150,16 @@ def curves_of(shown: Sequence[tuple[int, float, float]], name: str) -> tuple[Cur
     )
 
 
-def claims_beyond(task: TrainTask, privacy: PrivacyPlan | None = None) -> tuple[Claim, ...]:
+def claims_beyond(task: TrainPlan, privacy: PrivacyPlan | None = None) -> tuple[Claim, ...]:
     """Say what no protocol can hide: what follows from what is opened."""
     claims = []
-    if task.give_to and privacy is None:
+    if task.spec.protocol.give_to and privacy is None:
         reason = (
             "a model remembers some of its data; only training with differential privacy bounds "
             "how much"
         )
         subject = "what the trained model tells {} about the rows it was trained on"
-        claims.append((subject.format(", ".join(task.give_to)), reason))
+        claims.append((subject.format(", ".join(task.spec.protocol.give_to)), reason))
     if task.head is not None:
         reason = (
             "hidden states follow from the weights, which follow from everybody's rows; rows of "
@@ -165,13 +167,13 @@ def claims_beyond(task: TrainTask, privacy: PrivacyPlan | None = None) -> tuple[
         )
         subject = "what the last hidden states of their own rows tell owners, in every step"
         claims.append((subject, reason))
-    if task.score_to:
+    if task.spec.protocol.score_to:
         reason = (
             "a score is a function of the row and of the model: of a model without hidden layers, "
             "as many scores as columns are as many equations for what is not known of them"
         )
         subject = "what the scores of held-out rows tell {} about these rows and the model"
-        claims.append((subject.format(", ".join(task.score_to)), reason))
+        claims.append((subject.format(", ".join(task.spec.protocol.score_to)), reason))
     return (
         *(() if privacy is None else (privacy.claim,)),
         *(() if privacy is None or privacy.inner is None else (privacy.inner,)),

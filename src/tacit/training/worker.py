@@ -73,16 +73,16 @@ class TrainingWorker:
         number = self._session.begin_run()  # of another training of this session: other masks
         if not self.is_computing:
             return
-        first, second = self._task.roles.computing
+        first, second = self._task.spec.roles.computing
         is_first = self._session.me == first
         common = self._session.shared(second if is_first else first).fork(f"training {number}")
         self._attempt = int(common.words((1,))) & _LARGEST_ATTEMPT
-        if self._task.is_sampled:
+        if self._task.spec.is_sampled:
             self._order = self._agreed_order(common.fork("order"), folder, checkpoint is None)
         starts = {**self._task.model.initial, **initial_state(self._task)}
         bounds = state_bounds(self._task)
         for name, value in starts.items():
-            bound = bounds.get(name, self._task.weight_bound)
+            bound = bounds.get(name, self._task.spec.weight_bound)
             spec = Spec.of(shape=tuple(value.shape), frac_bits=self._task.frac_bits, bound=bound)
             words = ring.encode(value.double(), frac_bits=self._task.frac_bits)
             if not is_first:
@@ -101,7 +101,7 @@ class TrainingWorker:
         key = common.bytes(KEY_BYTES)
         if folder is not None:
             key = folder.keep_key(ORDER, key if is_new else None)
-        first, second = self._task.roles.computing
+        first, second = self._task.spec.roles.computing
         other = second if self._session.me == first else first
         mine = ring.Prg(key).fork("check").words((4,))
         self._session.send(other, "setup/order", mine, phase="setup")
@@ -134,7 +134,7 @@ class TrainingWorker:
         }
         kept: Mapping[str, Share] = {}
         if self.is_computing:
-            rows = self._sampled(action) if task.is_sampled else self._kept(action.rows)
+            rows = self._sampled(action) if task.spec.is_sampled else self._kept(action.rows)
             kept = {**rows, **self._dials(action.step)}
         changed, _ = self._walk.run(
             "step", rate=task.rate_at(action.step), inputs=inputs, kept=kept
@@ -152,7 +152,7 @@ class TrainingWorker:
         kept = self._kept(action.rows, kind="held-out ") if self.is_computing else {}
         found, opened = self._walk.run("watch", inputs=inputs, kept=kept)
         if not self.is_computing:
-            if opened and self._session.me in self._task.show_to:
+            if opened and self._session.me in self._task.spec.protocol.show_to:
                 # Hidden states of my own rows come first, where there are such.
                 seen = [one for one in opened if one.numel() == 1]
                 loss, right = (None, *seen) if noise is not None else seen[:2]
@@ -165,10 +165,10 @@ class TrainingWorker:
             self.near_at = action.step
             self.progress.tell(
                 f"step {action.step}: weights near half of their bound of "
-                f"{self._task.weight_bound:g}, where the training stops; it can go on with a "
+                f"{self._task.spec.weight_bound:g}, where the training stops; it can go on with a "
                 "larger model.bound",
                 action.step,
-                self._task.epochs * self._task.steps_per_epoch,
+                self._task.steps,
             )
         return is_beyond
 
@@ -203,17 +203,17 @@ class TrainingWorker:
         """
         if not self.is_computing:
             return {}
-        task, is_first = self._task, self._session.me == self._task.roles.first
+        task, is_first = self._task, self._session.me == self._task.spec.roles.first
         found = {name: self._shares[name].words for name in task.model.initial}
         for name, value in task.model.imported.public.items():
-            if float(value.abs().max()) <= task.weight_bound:
+            if float(value.abs().max()) <= task.spec.weight_bound:
                 words = ring.encode(value, frac_bits=task.frac_bits)
                 found[name] = words if is_first else torch.zeros_like(words)
         return found
 
     def _kept(self, rows: np.ndarray, *, kind: str = "") -> dict[str, Share]:
         """Return my shares of weights, memory and the rows of a batch."""
-        if self._task.privacy is None:
+        if self._task.spec.privacy is None:
             return {**self._shares, **self._chosen(rows, kind)}
         if kind not in self._batches:  # every step has the same rows
             self._batches[kind] = self._chosen(rows, kind)
@@ -259,7 +259,7 @@ class TrainingWorker:
 
     def _dials(self, step: int) -> dict[str, Share]:
         """Return the public numbers of a step, which each party computes for itself."""
-        optimiser, frac_bits = self._task.optimiser, self._task.frac_bits
+        optimiser, frac_bits = self._task.spec.training, self._task.frac_bits
         bounds = optimiser.dial_bounds()
         return {
             name: Share(

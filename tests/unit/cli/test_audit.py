@@ -27,7 +27,7 @@ from tacit.jobs.federated_job import FederatedJob
 from tacit.jobs.infer_job import InferJob
 from tacit.jobs.split import SplitJob
 from tacit.jobs.toml import read_toml
-from tacit.jobs.train_job import TrainJob
+from tacit.jobs.train import TrainJob
 from tacit.nn import OwnModel, parse_layers, to_safetensors
 from tacit.ring import KEY_BYTES, Prg
 from tacit.spec import read_record

@@ -11,6 +11,7 @@ from tacit.jobs.toml import read_toml
 from tacit.nn import OwnModel, build_network
 from tacit.nn.code import split_code
 from tacit.spec import read_record
+from tacit.training.network import build
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 
@@ -51,7 +52,7 @@ def test_a_service_answers_from_ones_own_network(code):
 
 def test_a_training_starts_from_the_weights_of_its_seed(code):
     job = with_code("train-digits", code)
-    first, second = (job.make_model((64,))[0].initial["0/weight"] for _ in range(2))
+    first, second = (build(job.model, (64,)).state_dict()["0.weight"] for _ in range(2))
     assert torch.equal(first, second)
 
 

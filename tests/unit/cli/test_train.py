@@ -16,12 +16,13 @@ from tacit.jobs.config import job_digest
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import find_kind, load_job
 from tacit.jobs.train import check_inputs
-from tacit.jobs.train_data import load_rows
 from tacit.mpc import find_protocol
-from tacit.nn import OwnModel, read_facts
+from tacit.nn import OwnModel, make_token_model, read_facts
 from tacit.party import Meeting, Usage, run_threads
 from tacit.spec import read_record
-from tacit.training import HeldData
+from tacit.training import HeldData, TrainPlan
+from tacit.training.network import build, trainable
+from tacit.training.rows import load_rows
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 
@@ -83,10 +84,9 @@ def test_a_wrong_key_is_named_with_what_was_wanted(changes, words):
 
 def test_kinds_of_functions_have_protocols_of_their_own():
     mixed = job(protocol__layers={"linear": "sealed", "activations": "permuted3"})
-    task = mixed.task(
-        tuple(HeldData(name, 500, (64,), has_labels=True) for name in ("north", "south"))
-    )
-    assert find_protocol(task.protocol).name == "sealed; activations: permuted3"
+    held = tuple(HeldData(name, 500, (64,), has_labels=True) for name in ("north", "south"))
+    task = TrainPlan.of(mixed, held)
+    assert find_protocol(task.spec.protocol.spelled).name == "sealed; activations: permuted3"
     assert mixed.role("helper") == "dealer, helper"
     assert job().role("helper") == "dealer"
 
@@ -332,7 +332,7 @@ def test_adapters_and_a_loss_at_the_owners_of_texts_are_words_of_a_job(tmp_path)
     module = OwnModel.read(tmp_path / "net.py:make_model")()
     torch.manual_seed(0)
     module.load_state_dict(found)  # of the network as it is, with what adapters became
-    start = made.module((4,)).state_dict()
+    start = build(made.model, (4,)).state_dict()
     changed = {name for name, value in found.items() if not torch.equal(value, start[name])}
     assert changed == {"first.weight", "norm.weight", "norm.bias"}
     shown = {one.what for one in parts["south"].result.leakage if one.to == "south"}
@@ -410,20 +410,21 @@ def test_blocks_with_attention_train_on_a_public_table_as_in_the_clear(tmp_path,
     )
     x, y, holdings = train.join_owners(made, ())
     assert x.shape == (40, 4, 8)  # tokens of the width of the table
-    wanted = train.train_plain(made.task(holdings), x, y)[-1][1]
+    wanted = train.train_plain(TrainPlan.of(made, holdings), x, y)[-1][1]
     part = run_job(made, tmp_path)["north"]
     assert part.result.curves[0].points[-1][1] == pytest.approx(wanted, rel=0.01)
     saved = load(part.files[folder.MODEL])
     module = OwnModel.read(f"{tmp_path / 'blocks.py'}:{name}")()
     module.load_state_dict(saved)  # whole again, with both ends
-    table = made.module((4,)).state_dict()["table.weight"]
+    table = build(made.model, (4,)).state_dict()["table.weight"]
     assert torch.equal(saved["table.weight"], table)
 
 
 def test_the_shipped_text_job_takes_its_table_away_too():
     made = load_job(JOBS / "train-text.toml")
     made = replace(made, model=replace(made.model, table="table", adapters=2))
-    model, ends = made.make_model((8, 16))
+    ends = trainable(made.model, (8, 16))
+    model = make_token_model(ends.module, (8, 16), cap=made.model.cap)
     assert (model.tokens, model.outputs) == ((8,), 12)
     assert ends.table.shape == (12, 16)
 
@@ -449,7 +450,7 @@ def test_ends_that_are_none_are_refused_by_name(tmp_path):
         made = text_job(tmp_path)
         made = replace(made, model=replace(made.model, **changes))
         with pytest.raises(ConfigError, match=words):
-            made.trainable((4,))
+            trainable(made.model, (4,))
 
 
 def test_a_training_with_a_promise_has_none_in_the_clear_beside_it():
@@ -479,7 +480,7 @@ def test_sampling_and_joint_noise_are_words_of_a_job():
         training={"batch": 50},
     )
     held = tuple(HeldData(name, 500, (64,), has_labels=True) for name in ("north", "south"))
-    task = made.task(held)
-    assert (task.is_sampled, task.batch, task.privacy.noise) == (True, 50, "joint")
+    task = TrainPlan.of(made, held)
+    assert (task.spec.is_sampled, task.batch, task.spec.privacy.noise) == (True, 50, "joint")
     with pytest.raises(ConfigError, match="hiden"):
         job(privacy={"epsilon": 2.0, "delta": 1e-4, "sampling": "hiden"})

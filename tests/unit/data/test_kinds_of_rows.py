@@ -13,7 +13,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.federated.data import shard_rows
 from tacit.party import Meeting, run_threads
 from tacit.ring import check_device
-from tacit.training.task import exchange_holdings
+from tacit.training.rows import exchange_holdings
 
 COINS = np.random.default_rng(1)
 X = COINS.integers(-8, 9, size=(60, 4)) / 4  # numbers of 16 bits hold them

@@ -1,16 +1,15 @@
 """A small training between alice and bob, with carol as dealer or helper."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
 from support.mpc import MEETING, PARTIES, ROLES
+from support.training import train_plan
 from tacit.nn import make_model, parse_layers
 from tacit.party import run_threads
-from tacit.training import HeldData, TrainTask, train
+from tacit.training import HeldData, train
 
 ROWS = 160
 
@@ -26,28 +25,24 @@ def digits():
 @pytest.fixture
 def make_task():
     def make(*, layers=("dense 12", "relu", "dense 10"), inputs=(64,), cap=None, **changes):
-        model = make_model(parse_layers(layers, inputs, seed=1), inputs, cap=cap)
         half = ROWS // 2
-        task = TrainTask(
-            name="t",
-            roles=ROLES,
-            protocol="permuted3",
-            model=model,
-            holdings=(
+        settings = {
+            "roles": ROLES,
+            "protocol": "permuted3",
+            "model": make_model(parse_layers(layers, inputs, seed=1), inputs, cap=cap),
+            "holdings": (
                 HeldData(ROLES.first, half, inputs, True),
                 HeldData(ROLES.second, ROWS - half, inputs, True),
             ),
-            split="rows",
-            test_rows=32,
-            epochs=1,
-            batch=32,
-            watch_every=2,
-            rate=0.5,
-            show_to=(ROLES.first,),
-            give_to=(ROLES.second,),
-            cap=cap,
-        )
-        return replace(task, **changes)
+            "test_rows": 32,
+            "batch": 32,
+            "look_every": 2,
+            "rate": 0.5,
+            "show_to": (ROLES.first,),
+            "give_to": (ROLES.second,),
+            "cap": cap,
+        }
+        return train_plan(**{**settings, **changes})
 
     return make
 

@@ -8,11 +8,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from support.mpc import ROLES
+from support.training import train_plan
 from tacit import ring
 from tacit.errors import ConfigError
 from tacit.mpc import PROTOCOLS, find_protocol, make_plan
 from tacit.nn import TorchOps, add_adapters, make_model, merge_adapters, parse_layers
-from tacit.training import HeldData, Programs, TrainTask, train_plain
+from tacit.training import HeldData, Programs, train_plain
 
 WIDTH, TOKENS = 128, 8
 
@@ -37,8 +38,7 @@ class Block(nn.Module):
 
 
 def online_bytes(module, protocol):
-    task = TrainTask(
-        name="t",
+    task = train_plan(
         roles=ROLES,
         protocol=protocol,
         model=make_model(module, (TOKENS, WIDTH), cap=8.0),

@@ -5,11 +5,12 @@ import torch
 from torch import nn
 
 from support.mpc import ALICE, ROLES, simulate
+from support.training import train_plan
 from tacit.errors import InputError
 from tacit.mpc.functions import roots as functions
 from tacit.nn import make_model, make_token_model
 from tacit.nn.records import RecordOps
-from tacit.training import HeldData, Privacy, TrainTask
+from tacit.training import HeldData, Privacy
 from tacit.training.clipping import (
     clip_factors,
     scale_records,
@@ -150,8 +151,7 @@ def private_task(build, inputs, cap, *, clip):
         torch.manual_seed(2)
         module = build()
     make = make_token_model if len(inputs) == 2 else make_model
-    return TrainTask(
-        name="t",
+    return train_plan(
         roles=ROLES,
         protocol="sealed",
         model=make(module, inputs, cap=cap),

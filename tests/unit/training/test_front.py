@@ -8,6 +8,7 @@ from torch.utils.data import TensorDataset
 
 import tacit
 from tacit.errors import ConfigError, DataError, InputError
+from tacit.training import Privacy, TrainModel, TrainProtection
 
 
 def make_owners(rows=40, names=("bank", "shop", "clinic")):
@@ -27,7 +28,12 @@ def test_a_model_is_trained_without_a_promise_and_with_one():
     owners, model = make_owners(), start()
     plain = tacit.train(model, owners, epochs=2, batch=20, rate=1.0)
     private = tacit.train(
-        model, owners, epsilon=8, delta=1e-3, epochs=6, rate=8.0, looks="noisy", watch_every=3
+        model,
+        owners,
+        epochs=6,
+        rate=8.0,
+        look_every=3,
+        privacy=Privacy(epsilon=8, delta=1e-3, looks="noisy"),
     )
     assert not model.weight.any()  # the user's module is as it was
     x, y = owners["bank"]
@@ -55,14 +61,15 @@ def test_a_data_set_of_torch_takes_the_place_of_arrays():
 
 
 def test_weights_can_stay_shared():
-    found = tacit.train(start(), make_owners(), epsilon=8, delta=1e-3, epochs=1, give=False)
+    shared = TrainProtection(kind="sealed", dealer="dealer")
+    found = tacit.train(start(), make_owners(), epsilon=8, delta=1e-3, epochs=1, protocol=shared)
     assert found.model is None
     assert not [leak for leak in found.ledger if leak.kind == "output"]
     told = {leak.to for leak in found.ledger if "how many rows shop has" in leak.what}
-    assert told == set(found.task.parties) - {"shop"}
+    assert told == set(found.plan.parties) - {"shop"}
     first, second = found.shares.values()
     assert int((first["weight"] + second["weight"]).abs().max()) < 1 << 24
-    with pytest.raises(ConfigError, match="give=True"):
+    with pytest.raises(ConfigError, match=r"protocol\.give_to"):
         found.predict(np.zeros((1, 6)))
 
 
@@ -83,7 +90,14 @@ def test_tokens_are_trained_and_texts_that_are_too_long_refused():
     owners = {name: (ids[at::2, :-1], ids[at::2, 1:]) for at, name in enumerate(("a", "b"))}
     torch.manual_seed(0)
     found = tacit.train(
-        Reader(), owners, epochs=3, batch=9, rate=2.0, cap=8.0, watch_every=2, weight_bound=16.0
+        Reader(),
+        owners,
+        epochs=3,
+        batch=9,
+        rate=2.0,
+        cap=8.0,
+        look_every=2,
+        model=TrainModel(bound=16.0),
     )
     assert found.history[-1][1] < found.history[0][1]
     assert found.predict(ids[:2, :-1]).shape == (2, 4)
@@ -116,7 +130,7 @@ def spoilt(change):
         (make_owners(), {"epsilon": 0}, ConfigError, "epsilon"),
         (make_owners(), {"epsilon": 2, "delta": 0.1}, ConfigError, "1/n or more"),
         (make_owners(), {"epsilon": 1e-4, "epochs": 10**4}, ConfigError, "no noise"),
-        (make_owners(), {"epsilon": 2, "batch": 10}, ConfigError, "leave batch out"),
+        (make_owners(), {"epsilon": 2, "batch": 10}, ConfigError, "every step uses all 120 rows"),
         (spoilt(lambda x, y: (x * 0, y)), {"epsilon": 2}, DataError, "all zeros"),
     ],
 )

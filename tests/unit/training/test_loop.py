@@ -1,18 +1,17 @@
 """Private training against the same training in the clear; stopping and going on."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from support.mpc import ROLES
+from support.training import changed
 from tacit.errors import (
     ConfigError,
     RangeError,
 )
 from tacit.mpc import sum_forecasts
 from tacit.party import merge_costs, without_setup
-from tacit.training import HeldData, Optimiser, optimise, programs, train
+from tacit.training import HeldData, optimise, programs, train
 from tacit.training.ops import PlainStepOps
 from tacit.training.programs import initial_state, measure, train_step
 from tacit.training.schedule import actions
@@ -36,7 +35,7 @@ def trained_plain(task, rows, labels):
     state = {name: value.double() for name, value in initial_state(task).items()}
     for action in actions(task):
         x, y = rows[action.rows], labels[action.rows]
-        ops = PlainStepOps(task.optimiser.dials(action.step))
+        ops = PlainStepOps(task.spec.training.dials(action.step))
         if action.is_look:
             loss, right = measure(ops, task, task.model(ops, weights, x), y)
             shown.append((action.step, float(loss), float(right) / task.test_rows))
@@ -90,18 +89,18 @@ def test_a_mixed_training_shows_activations_and_no_scores_and_sends_what_was_for
 @pytest.mark.parametrize(
     "optimiser",
     [
-        Optimiser(kind="momentum"),
-        Optimiser(kind="adam"),
-        Optimiser(clip=0.5),
-        Optimiser(weight_decay=0.05),
+        {"optimiser": "momentum"},
+        {"optimiser": "adam"},
+        {"clip": 0.5},
+        {"weight_decay": 0.05},
     ],
     ids=["momentum", "adam", "clipped", "decaying"],
 )
 def test_every_optimiser_takes_the_steps_it_takes_in_the_clear(
     make_task, run_training, digits, optimiser
 ):
-    rate = 0.02 if optimiser.kind == "adam" else 0.2
-    task = make_task(optimiser=optimiser, rate=rate, schedule="cosine")
+    rate = 0.02 if "adam" in optimiser.values() else 0.2
+    task = make_task(**optimiser, rate=rate, schedule="cosine")
     ends = run_training(task, halved(digits))
     weights, _ = trained_plain(task, *digits)
     for name, value in weights.items():
@@ -254,7 +253,7 @@ def test_a_task_that_cannot_be_is_refused_with_what_was_wanted(make_task, change
 
 
 def test_rows_kept_for_measuring_are_never_trained_on(make_task):
-    task = replace(make_task(), epochs=3)
+    task = changed(make_task(), epochs=3)
     test = set(task.test_indices().tolist())
     for action in actions(task):
         assert action.is_look == bool(test & set(action.rows.tolist()))
@@ -290,5 +289,5 @@ def test_a_network_of_ten_layers_trains_with_defaults(make_task, run_training, d
 
 
 def test_a_training_that_no_cap_helps_is_refused_with_what_to_do(make_task, run_training, digits):
-    with pytest.raises(RangeError, match=r"need more.*cap= of make_model and TrainTask"):
+    with pytest.raises(RangeError, match=r"need more.*cap= of make_model and TrainModel"):
         run_training(make_task(layers=TEN, frac_bits=28), halved(digits))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tacit.training import Optimiser
+from tacit.training import Training
 from tacit.training.ops import PlainStepOps
 from tacit.training.optimise import CORRECTION
 
@@ -36,7 +36,7 @@ def test_adam_takes_the_steps_that_torch_takes(momentum, decay, steps):
     start = torch.randn(20, generator=generator, dtype=torch.float64)
     gradients = torch.randn(steps, 20, generator=generator, dtype=torch.float64) * 0.05
     ours = our_steps(
-        Optimiser(kind="adam", momentum=momentum, decay=decay), start, gradients, rate=0.01
+        Training(optimiser="adam", momentum=momentum, decay=decay), start, gradients, rate=0.01
     )
     theirs = torch_steps(
         lambda weights: torch.optim.Adam(weights, lr=0.01, betas=(momentum, decay), eps=1e-12),
@@ -53,7 +53,7 @@ def test_momentum_takes_the_steps_that_torch_takes():
     generator = torch.Generator().manual_seed(5)
     start = torch.randn(20, generator=generator, dtype=torch.float64)
     gradients = torch.randn(9, 20, generator=generator, dtype=torch.float64)
-    ours = our_steps(Optimiser(kind="momentum", momentum=0.8), start, gradients, rate=0.1)
+    ours = our_steps(Training(optimiser="momentum", momentum=0.8), start, gradients, rate=0.1)
     theirs = torch_steps(
         lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.8), start, gradients
     )
@@ -62,7 +62,7 @@ def test_momentum_takes_the_steps_that_torch_takes():
 
 @pytest.mark.parametrize(("momentum", "decay"), [(0.9, 0.99), (0.99, 0.9), (0.0, 0.0)])
 def test_the_correction_of_adam_is_what_its_moments_lack_and_within_its_bound(momentum, decay):
-    optimiser = Optimiser(kind="adam", momentum=momentum, decay=decay)
+    optimiser = Training(optimiser="adam", momentum=momentum, decay=decay)
     for step in (1, 2, 10, 1000, 100_000):
         wanted = (1 - decay**step) ** 0.5 / (1 - momentum**step)
         assert optimiser.dials(step)[CORRECTION] == pytest.approx(wanted, rel=1e-12)
@@ -70,4 +70,4 @@ def test_the_correction_of_adam_is_what_its_moments_lack_and_within_its_bound(mo
 
 
 def test_only_adam_has_dials():
-    assert Optimiser().dials(3) == Optimiser(kind="momentum").dials(3) == {}
+    assert Training().dials(3) == Training(optimiser="momentum").dials(3) == {}

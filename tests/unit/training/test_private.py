@@ -5,7 +5,6 @@ import math
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from fractions import Fraction
 from threading import current_thread
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from support.training import (
     OWNERS,
     STEPS,
     KilledError,
+    changed,
     digits_of,
     folders_in,
     killed,
@@ -354,7 +354,7 @@ def test_a_training_that_is_killed_has_told_nothing_but_the_looks_that_were_take
 
 def test_permuted_protocols_have_no_guarantee(digits):
     task = make_task(rows=20, protocol="permuted3", epochs=1)
-    task = replace(task, privacy=Privacy(epsilon=8.0, delta=1e-3), show_to=())
+    task = changed(task, privacy=Privacy(epsilon=8.0, delta=1e-3), show_to=())
     ends, _, _ = run(task, digits, rows=20)
     claim = ends["bank"].privacy.claim
     assert (claim.guarantee, claim.epsilon) == ("no guarantee", None)
@@ -569,7 +569,7 @@ def test_two_trainings_that_ask_a_book_at_once_are_both_counted(tmp_path, monkey
 def test_an_owner_with_a_book_refuses_a_training_without_privacy(tmp_path):
     """Whoever writes the job leaves [privacy] out: no event would ever be entered."""
     meeting, book = Meeting(parties=NAMES, job_digest=bytes(32)), Book(tmp_path / "book.json", 5.0)
-    task = replace(make_task(rows=20), privacy=None)
+    task = changed(make_task(rows=20), privacy=None)
     with pytest.raises(ConfigError, match="spends without a bound, and 5 is allowed"):
         run_threads(dict.fromkeys(NAMES, lambda session: train(session, task, book=book)), meeting)
     assert not book.path.exists()

@@ -83,7 +83,7 @@ def test_a_small_resnet_trains_as_it_does_in_the_clear(make_task, run_training, 
     rows, labels = digits
     rows, half = rows.reshape(-1, 1, 8, 8), len(rows) // 2
     layers = ("conv 4 3 1 1", "norm", "relu", "block 4", "avgpool 4", "flatten", "dense 10")
-    task = make_task(layers=layers, inputs=(1, 8, 8), cap=32.0, rate=0.1, watch_every=2)
+    task = make_task(layers=layers, inputs=(1, 8, 8), cap=32.0, rate=0.1, look_every=2)
     inputs = {
         ROLES.first: (rows[:half], labels[:half]),
         ROLES.second: (rows[half:], labels[half:]),

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from support.mpc import MEETING, PARTIES, ROLES, Wiretap
+from support.training import changed
 from tacit import ring
 from tacit.errors import DataError, DisagreementError, InputError, RangeError
 from tacit.party import run_threads
-from tacit.training import Optimiser, ShareCheckpoint, StateFolder, resume, train, worker
+from tacit.training import ShareCheckpoint, StateFolder, resume, train, worker
 from tacit.training.schedule import TrainingWalk
 
 SMALL = 1 << 40
@@ -123,10 +124,7 @@ KILLS = {
 def test_a_training_that_was_killed_ends_with_the_same_model(
     make_task, run_training, digits, tmp_path, monkeypatch, protocol, kind, kills
 ):
-    optimiser = Optimiser(kind=kind)
-    task = make_task(
-        protocol=protocol, watch_every=1, give_to=(), optimiser=optimiser, rate=2.0**-5
-    )
+    task = make_task(protocol=protocol, look_every=1, give_to=(), optimiser=kind, rate=2.0**-5)
     folders = folders_in(tmp_path)
     for kill in kills:
         with monkeypatch.context() as patch:
@@ -183,7 +181,7 @@ def test_a_party_without_its_checkpoints_is_named(make_task, run_training, digit
 def test_a_start_that_left_no_checkpoint_is_started_anew(make_task, run_training, digits, tmp_path):
     task, folders = make_task(epochs=1), folders_in(tmp_path)
     work = resume.hash_work(TrainingWalk(task), named(ALICE, digits))
-    folders[ALICE].begin(work, bound=task.weight_bound)
+    folders[ALICE].begin(work, bound=task.spec.weight_bound)
     assert run_training(task, halved(digits), folders=folders)[ALICE].resumed_at == 0
 
 
@@ -206,19 +204,19 @@ def test_shares_of_one_training_are_not_taken_for_another(
     task, kept = make_task(), folders_in(tmp_path)
     for party, folder in kept.items():
         mine = named(party, digits) if party in ROLES.computing else {}
-        folder.begin(resume.hash_work(TrainingWalk(task), mine), bound=task.weight_bound)
+        folder.begin(resume.hash_work(TrainingWalk(task), mine), bound=task.spec.weight_bound)
         folder.save(ShareCheckpoint(step=2, attempt=7, shares={}, shown=()))
     if change == "weights":
         name, first = next(iter(task.model.initial.items()))
         model = replace(task.model, initial={**task.model.initial, name: first + 2.0**-10})
-        task = replace(task, model=model)
+        task = changed(task, model=model)
     elif change == "rows":
         rows = rows.clone()
         rows[0, 0] += 2.0**-10
     elif change == "order":
-        task = replace(task, seed=task.seed + 1)
+        task = changed(task, seed=task.spec.training.seed + 1)
     else:
-        task = replace(task, rate=task.rate / 2)
+        task = changed(task, rate=task.spec.training.rate / 2)
     with pytest.raises(InputError, match="begun with other"):
         run_training(task, halved((rows, labels)), folders=kept)
 
@@ -233,7 +231,7 @@ def test_folders_of_two_starts_do_not_go_together(make_task, run_training, digit
 
 def stop_at_its_bound(make_task, run_training, digits, folders):
     """Train until a weight is beyond half of a bound that is too small."""
-    task = make_task(rate=2.0, epochs=2, weight_bound=1.0, give_to=(), watch_every=1)
+    task = make_task(rate=2.0, epochs=2, weight_bound=1.0, give_to=(), look_every=1)
     with pytest.raises(RangeError) as caught:
         run_training(task, halved(digits), folders=folders)
     return task, str(caught.value)
@@ -246,7 +244,7 @@ def test_a_training_that_stopped_at_its_bound_goes_on_with_a_larger_one(
     task, words = stop_at_its_bound(make_task, run_training, digits, folders)
     kept = max(folders[ALICE].steps())
     assert f"from the checkpoint after step {kept};" in words
-    raised = replace(task, weight_bound=8.0)
+    raised = changed(task, weight_bound=8.0)
     ends = run_training(raised, halved(digits), folders=folders)
     assert ends[ALICE].resumed_at == kept
     found = whole(ends, task.frac_bits)
@@ -267,7 +265,7 @@ def test_weights_are_spoken_of_before_they_stop_the_training(
         rows, labels = halved(digits).get(session.me, (None, None))
         return train(session, task, rows=rows, labels=labels)
 
-    task = make_task(rate=2.0, epochs=2, weight_bound=1.0, give_to=(), watch_every=1)
+    task = make_task(rate=2.0, epochs=2, weight_bound=1.0, give_to=(), look_every=1)
     with pytest.raises(RangeError):
         run_training(task, {}, patch=party)
     warned = [any("weights near half" in line for line in told[name]) for name in PARTIES]

@@ -7,6 +7,7 @@ from torch import nn
 
 import tacit
 from support.mpc import ALICE, simulate
+from tacit.training import Privacy
 from tacit.training.ops import Counting
 from tacit.training.summary import describe_saturation
 
@@ -54,6 +55,7 @@ def test_a_training_shows_how_much_saturates(cap, some):
     assert ("choose a larger" in notes[0]) == some
     (leak,) = [leak for leak in found.ledger if "saturate" in leak.what]
     assert leak.to == "bank"
-    private = tacit.train(model, owners, epochs=1, cap=cap, epsilon=8.0, looks="noisy")
+    promise = Privacy(epsilon=8.0, delta=1e-3, looks="noisy")
+    private = tacit.train(model, owners, epochs=1, cap=cap, privacy=promise)
     assert private.saturated is None  # an exact count would be outside ε
     assert describe_saturation(3, 0, 10, None).endswith("(0 %).")

@@ -6,11 +6,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from support.mpc import ROLES
+from support.training import train_plan
 from tacit.errors import ConfigError
 from tacit.mpc import sum_forecasts
 from tacit.nn import make_model, make_token_model
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
-from tacit.training import HeldData, TrainTask, plan_training, train, train_plain
+from tacit.training import HeldData, plan_training, train, train_plain
 from tacit.training.ops import PlainStepOps
 from tacit.training.programs import train_step
 
@@ -46,7 +47,6 @@ def make_task(**changes):
     torch.manual_seed(5)
     half = (ROWS // 2, (TOKENS, VOCABULARY), True)
     options = {
-        "name": "t",
         "roles": ROLES,
         "protocol": "sealed",
         "model": make_token_model(Speaker(), (TOKENS, VOCABULARY), cap=16.0),
@@ -57,11 +57,11 @@ def make_task(**changes):
         "epochs": 3,
         "rate": 1.0,
         "cap": 4.0,
-        "watch_every": 4,
+        "look_every": 4,
         "show_to": (ROLES.first,),
         "give_to": (ROLES.first,),
     }
-    return TrainTask(**{**options, **changes})
+    return train_plan(**{**options, **changes})
 
 
 def test_a_step_goes_down_the_mean_cross_entropy_of_all_tokens(text):
@@ -148,7 +148,7 @@ def test_a_loss_at_the_owners_of_texts_trains_as_in_the_clear_and_shows_them_the
     for name in OWNERS:
         own = [one for one in ledgers[name] if one.to == name and "hidden states" in one.what]
         at = OWNERS.index(name)
-        stepped = task.portions[at] * task.epochs * task.steps_per_epoch
+        stepped = task.portions[at] * task.steps
         looked = task.counts(task.test_indices())[at] * len(plain)
         assert sum(one.elements for one in own) == (stepped + looked) * TOKENS * WIDTH
     forecast = sum_forecasts(ends["dan"].runs).cost

@@ -6,9 +6,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from support.mpc import ROLES
+from support.training import train_plan
 from tacit.errors import InputError
 from tacit.nn import as_input, make_any_model
-from tacit.training import HeldData, TrainTask, plan_training
+from tacit.training import HeldData, plan_training
 from tacit.training.ops import PlainStepOps
 from tacit.training.programs import train_step
 
@@ -161,8 +162,7 @@ REFUSED = {
 
 
 def task_of(model, rows=ROWS):
-    return TrainTask(
-        name="t",
+    return train_plan(
         roles=ROLES,
         protocol="sealed",
         model=model,
@@ -171,7 +171,7 @@ def task_of(model, rows=ROWS):
         test_rows=rows,
         batch=rows,
         cap=4.0,
-        feature_bound=float(WORDS),
+        bound=float(WORDS),
         weight_bound=2.0,
     )
 

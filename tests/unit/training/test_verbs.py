@@ -8,15 +8,14 @@ import torch
 from support.mpc import ALICE, ROLES, simulate
 from tacit.mpc import find_protocol, make_plan
 from tacit.mpc.arithmetic.truncation import Truncate
-from tacit.training import Optimiser
 from tacit.training.ops import PlainStepOps, scale_unnormalised
 from tacit.training.programs import Programs
 
 
 def test_a_step_of_sgd_truncates_the_gradient_of_the_first_layer_once(make_task):
-    task = make_task(optimiser=Optimiser(), rate=0.1)
+    task = make_task(rate=0.1)
     program = partial(Programs(task).step, rate=0.1)
-    plan = make_plan(program, find_protocol(task.protocol), ROLES, frac_bits=16)
+    plan = make_plan(program, find_protocol(task.spec.protocol.spelled), ROLES, frac_bits=16)
     shapes = [step.operands[0].shape for step in plan.steps if isinstance(step.kernel, Truncate)]
     assert sum(sorted(shape) == [12, 64] for shape in shapes) == 1
 

@@ -1,7 +1,7 @@
 """What the leakage lab looks at: a model, its weights and rows, and programs that use them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -12,7 +12,7 @@ from tacit.errors import ConfigError
 from tacit.inference.service import ServiceTask
 from tacit.mpc import Plan, Roles, find_protocol, make_plan
 from tacit.nn import Model
-from tacit.training import TrainTask
+from tacit.training import TrainPlan
 from tacit.training.ops import PlainStepOps
 from tacit.training.programs import (
     Programs,
@@ -79,26 +79,28 @@ class Subject:
         return find_protocol(self.protocol).shows_values
 
 
-def training_subject(task: TrainTask, rows: Tensor, labels: Tensor, *, looks: int) -> Subject:
+def training_subject(
+    task: TrainPlan, rows: Tensor, labels: Tensor, *, name: str, looks: int
+) -> Subject:
     """Look at the steps of a training, at the start and at a few points of its way."""
-    total = task.epochs * task.steps_per_epoch
+    total = task.steps
     steps = sorted({round(total * look / max(looks - 1, 1)) for look in range(looks)})
     classes = labels[:, 0].long() if labels.shape[1] == 1 else labels.argmax(-1)
-    bounds, dials = state_bounds(task), task.optimiser.dial_bounds()
+    bounds, dials = state_bounds(task), task.spec.training.dial_bounds()
     state = {name: (value, bounds[name]) for name, value in initial_state(task).items()}
-    for name, number in task.optimiser.dials(1).items():
+    for name, number in task.spec.training.dials(1).items():
         state[name] = (torch.tensor(number), dials[name])
 
     def program(batch: int) -> Program:
-        return partial(Programs(replace(task, batch=batch)).step, rate=task.rate)
+        return partial(Programs(task.with_batch(batch)).step, rate=task.spec.training.rate)
 
     def values(weights: Weights) -> dict[str, tuple[Tensor, float]]:
-        return {**{name: (one, task.weight_bound) for name, one in weights.items()}, **state}
+        return {**{name: (one, task.spec.weight_bound) for name, one in weights.items()}, **state}
 
     return Subject(
-        name=task.name,
-        protocol=task.protocol,
-        roles=task.roles,
+        name=name,
+        protocol=task.spec.protocol.spelled,
+        roles=task.spec.roles,
         model=task.model,
         rows=rows.double(),
         classes=classes,
@@ -107,7 +109,7 @@ def training_subject(task: TrainTask, rows: Tensor, labels: Tensor, *, looks: in
         frac_bits=task.frac_bits,
         program=program,
         values=values,
-        feature_bound=task.feature_bound,
+        feature_bound=task.bound,
         labels=labels.double(),
     )
 
@@ -140,7 +142,7 @@ def prediction_subject(
 
 
 def train_to(
-    task: TrainTask, rows: Tensor, labels: Tensor, steps: Sequence[int]
+    task: TrainPlan, rows: Tensor, labels: Tensor, steps: Sequence[int]
 ) -> dict[int, dict[str, Tensor]]:
     """Train in the clear and return the weights after some numbers of steps."""
     weights = {name: value.double() for name, value in task.model.initial.items()}
@@ -150,7 +152,7 @@ def train_to(
         if action.is_look or action.step > max(steps):
             continue
         x, y, rate = rows[action.rows], labels[action.rows], task.rate_at(action.step)
-        ops = PlainStepOps(task.optimiser.dials(action.step))
+        ops = PlainStepOps(task.spec.training.dials(action.step))
         weights, state = train_step(ops, task, weights, state, x, y, rate=rate)
         if action.step in steps:
             found[action.step] = weights

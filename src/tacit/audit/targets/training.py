@@ -14,7 +14,7 @@ from tacit.audit.targets.target import Side, Target, halve_rows, take_rows
 from tacit.mpc import find_protocol
 from tacit.nn.weights import load_weights
 from tacit.result import Claim
-from tacit.training import TrainTask
+from tacit.training import TrainPlan
 from tacit.training.clipping import shorten_rows
 from tacit.training.ops import PlainStepOps
 from tacit.training.plain import walk_plain
@@ -24,7 +24,7 @@ from tacit.training.programs import initial_state, train_step
 Shape = tuple[int, ...]
 MakeModule = Callable[[Shape], nn.Module]
 """Builds the torch module for rows of a shape, with the weights to start from."""
-MakeTask = Callable[[int, Shape], TrainTask]
+MakeTask = Callable[[int, Shape], TrainPlan]
 """Returns the task as if one owner held so many rows of a shape, all of them to train on."""
 
 
@@ -60,18 +60,18 @@ class PrivateTrainer:
         weights = {name: value.double() for name, value in task.model.initial.items()}
         state = {name: value.double() for name, value in initial_state(task).items()}
         rows, labels = x.double(), _targets(task, y)
-        if task.privacy is not None:  # all rows in every step, and fresh noise
+        if task.spec.privacy is not None:  # all rows in every step, and fresh noise
             weights, _ = walk_plain(task, rows, labels)
             return TorchClassifier(self._with_weights(task, shape, weights))
         generator = torch.Generator().manual_seed(seed)
         steps = itertools.count(1)
-        for epoch in range(task.epochs):
+        for epoch in range(task.spec.training.epochs):
             first = epoch * task.steps_per_epoch + 1
             order = torch.empty(len(x)).uniform_(generator=generator).argsort()
             batches = torch.split(order, task.batch)[: len(x) // task.batch]
             for step, chosen in enumerate(batches, start=first):
                 weights, state = train_step(
-                    PlainStepOps(task.optimiser.dials(next(steps))),
+                    PlainStepOps(task.spec.training.dials(next(steps))),
                     task,
                     weights,
                     state,
@@ -82,7 +82,7 @@ class PrivateTrainer:
         return TorchClassifier(self._with_weights(task, shape, weights))
 
     def _with_weights(
-        self, task: TrainTask, shape: Shape, weights: Mapping[str, Tensor]
+        self, task: TrainPlan, shape: Shape, weights: Mapping[str, Tensor]
     ) -> nn.Module:
         """Put weights, named as in a run, into a torch module with a logit per class."""
         module = self.module(shape)
@@ -113,7 +113,7 @@ class BothSides(nn.Module):
 
 def train_target(
     trainer: PrivateTrainer,
-    task: TrainTask,
+    task: TrainPlan,
     x: Tensor,
     y: Tensor,
     *,
@@ -150,12 +150,12 @@ def train_target(
 
 def _target(
     trainer: PrivateTrainer,
-    task: TrainTask,
+    task: TrainPlan,
     model: TorchClassifier,
     sides: tuple[Side, Side],
     notes: tuple[str, ...],
 ) -> Target:
-    if not task.give_to:
+    if not task.spec.protocol.give_to:
         stays = "The weights stay shared: nobody holds them, so attacks on weights are left out."
         notes = (*notes, stays)
     return Target(
@@ -164,29 +164,34 @@ def _target(
         members=sides[0],
         non_members=sides[1],
         classes=task.classes,
-        threats=("scores", "labels", "shadows", *(("gradients",) if task.give_to else ())),
-        claims=(*find_protocol(task.protocol).claims, _claim(task)),
+        threats=(
+            "scores",
+            "labels",
+            "shadows",
+            *(("gradients",) if task.spec.protocol.give_to else ()),
+        ),
+        claims=(*find_protocol(task.spec.protocol.spelled).claims, _claim(task)),
         notes=notes,
     )
 
 
-def _targets(task: TrainTask, y: Tensor) -> Tensor:
+def _targets(task: TrainPlan, y: Tensor) -> Tensor:
     if task.loss == "logistic":
         return y.double().view(-1, 1)
     return nn.functional.one_hot(y, task.label_width).double()
 
 
-def _sided(task: TrainTask, module: nn.Module) -> nn.Module:
-    before = [] if task.privacy is None else [Shortened(task.frac_bits)]
+def _sided(task: TrainPlan, module: nn.Module) -> nn.Module:
+    before = [] if task.spec.privacy is None else [Shortened(task.frac_bits)]
     after = [BothSides()] if task.loss == "logistic" else []
     return nn.Sequential(*before, module, *after) if before or after else module
 
 
-def _claim(task: TrainTask) -> Claim:
+def _claim(task: TrainPlan) -> Claim:
     privacy = plan_noise(task)
     if privacy is not None:
         return privacy.claim
-    who = ", ".join(task.give_to) or "whoever may ask it"
+    who = ", ".join(task.spec.protocol.give_to) or "whoever may ask it"
     return Claim(
         subject=f"what the trained model tells {who} about the rows it was trained on",
         guarantee="no guarantee",

@@ -31,12 +31,13 @@ from tacit.jobs.infer_data import load_linear
 from tacit.jobs.infer_direct import find_direct
 from tacit.jobs.infer_job import InferJob
 from tacit.jobs.kinds import load_job
-from tacit.jobs.train_data import join_owners
-from tacit.jobs.train_job import TrainJob
+from tacit.jobs.train import TrainJob
 from tacit.mpc import find_protocol
 from tacit.nn import make_model, parse_layers
 from tacit.party import Progress, Usage
 from tacit.result import NOTHING_SENT, Curve, Result
+from tacit.training import TrainPlan
+from tacit.training.rows import join_owners
 
 _LOOKS = 4
 _SIMULATED_ROWS = 1000
@@ -149,7 +150,8 @@ def _subject(job: Job, path: Path, *, looks: int) -> Subject:
 
 def _training(job: TrainJob, search: Sequence[Path], *, looks: int) -> Subject:
     features, labels, holdings = join_owners(job, search)
-    return training_subject(job.task(holdings), features, labels, looks=looks)
+    plan = TrainPlan.of(job, holdings)
+    return training_subject(plan, features, labels, name=job.job.name, looks=looks)
 
 
 def _prediction(job: InferJob, search: Sequence[Path]) -> Subject:

@@ -7,6 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from support.mpc import ROLES
+from support.training import train_plan
 from tacit.audit.permutation import (
     LabSettings,
     PermutedView,
@@ -27,7 +28,7 @@ from tacit.audit.permutation.subject import Planner
 from tacit.errors import ConfigError
 from tacit.inference.service import ServiceTask
 from tacit.nn import make_model, parse_layers
-from tacit.training import HeldData, TrainTask
+from tacit.training import HeldData
 
 SETTINGS = LabSettings(runs=12, candidates=40, batches=(1, 4), attacked=3)
 
@@ -41,8 +42,7 @@ def digits():
 
 def make_subject(digits, protocol="permuted3", layers=("dense 12", "relu", "dense 10")):
     rows, labels = digits
-    task = TrainTask(
-        name="t",
+    task = train_plan(
         roles=ROLES,
         protocol=protocol,
         model=make_model(parse_layers(layers, (64,), seed=1), (64,)),
@@ -52,7 +52,7 @@ def make_subject(digits, protocol="permuted3", layers=("dense 12", "relu", "dens
         batch=20,
         rate=0.5,
     )
-    return training_subject(task, rows, labels, looks=2)
+    return training_subject(task, rows, labels, name="t", looks=2)
 
 
 def sorted_words(values, frac_bits=16):

@@ -1,0 +1,255 @@
+"""What the user of a training says: whose data, which model, how it is trained and protected."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from annotated_types import Ge
+
+from tacit.data.spec import OwnerTable
+from tacit.errors import ConfigError
+from tacit.mpc import Roles, find_protocol
+from tacit.mpc.mixing import spell
+from tacit.mpc.registry import ProtocolName
+from tacit.ring import FixedPoint
+from tacit.spec import (
+    LOCAL,
+    Count,
+    Party,
+    Positive,
+    Problem,
+    RefusedError,
+    Share,
+    TwoParties,
+    refuse,
+)
+from tacit.training.optimise import Optimiser, OptimiserName
+from tacit.training.privacy import Privacy
+
+BOUND, PRIVATE_BOUND = 4.0, 64.0
+"""How large a weight may get where nobody says: with privacy noise makes it larger."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainData:
+    """[data]: who owns what, and what everyone may assume about it.
+
+    ``features`` is a public rule by which every owner turns its own rows into others: "hog", a
+    public network ("images:FILE" or "texts:FOLDER"), or file.py:function, which makes a callable;
+    it is run.
+    """
+
+    owners: Mapping[Party, OwnerTable] = field(default_factory=dict)
+    split: Literal["rows", "columns"] = "rows"
+    labels: Party | None = None
+    shape: tuple[int, ...] | None = None
+    features: str | None = None
+    test_share: Share = 0.1
+    bound: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        if self.split == "columns" and self.labels is None:
+            refuse("labels", "missing; wanted the owner of the labels, because columns are split")
+        if self.split == "rows" and self.labels is not None:
+            refuse("labels", "with split rows every owner has labels")
+        if self.split == "columns" and self.features is not None:
+            refuse("features", 'are cut out of whole rows; wanted split = "rows"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainModel:
+    """[model]: the network, and how large weights and hidden values may be.
+
+    Attributes:
+        layers: the network in words, or
+        code: as file.py:function, which makes a torch module; it is run.
+        file: weights to start from, which are public; drawn by ``seed`` if there is none.
+        bound: how large a weight may get; 4 if not given, and 64 with privacy, where it saturates.
+        cap: where hidden values and gradients saturate.
+        seed: of the weights to start from.
+        adapters: the rank of LoRA matrices; then these alone learn, and all else is public.
+        adapt: last names of the layers that get them; all linear ones if not given.
+        train: names of layers that learn as a whole beside adapters.
+        table: the name of the embedding, public and as it is: owners look their own ids up.
+        head: the name of the last linear layer, public and as it is: owners compute the loss from
+            the last hidden states of their own rows, which they see.
+    """
+
+    layers: tuple[str, ...] = ()
+    code: Path | None = field(default=None, metadata=LOCAL)
+    file: Path | None = field(default=None, metadata=LOCAL)
+    bound: Positive | None = None
+    cap: float | None = None
+    seed: int = 0
+    adapters: Count | None = None
+    adapt: tuple[str, ...] = ()
+    train: tuple[str, ...] = ()
+    table: str | None = None
+    head: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.adapters is None and (self.adapt or self.train):
+            refuse("adapters", "missing; 'adapt' and 'train' say where adapters of that rank go")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Optimiser):
+    """[training]: how weights are changed.
+
+    ``batch`` is 128 if not given, or less where there are fewer rows; with privacy it is all rows
+    to train on, unless rows are sampled. ``accumulate`` parts make a step, one after the other.
+    With the loss "next-token" rows are ids, each to be told from those before it, and there are no
+    labels.
+    """
+
+    epochs: Count = 1
+    batch: Count | None = None
+    rate: Positive = 0.1
+    schedule: Literal["constant", "cosine", "halving", "linear"] = "constant"
+    warmup: Annotated[int, Ge(0)] = 0
+    accumulate: Count = 1
+    optimiser: OptimiserName = "sgd"
+    momentum: float = 0.9
+    decay: float = 0.99
+    clip: float | None = None
+    weight_decay: float = 0.0
+    loss: Literal["softmax", "logistic", "next-token"] = "softmax"
+    class_weights: tuple[float, ...] | None = None
+    seed: int = 0
+    look_every: Count = 50
+    keep: bool = field(default=True, metadata=LOCAL)
+
+    def __post_init__(self) -> None:
+        self.check_optimiser()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainProtection:
+    """[protocol]: how secrets are protected, and what is revealed to whom.
+
+    ``layers`` gives kinds of functions (activations, norms, softmax) protocols of their own.
+    """
+
+    kind: ProtocolName
+    dealer: Party
+    layers: Mapping[str, str] = field(default_factory=dict)
+    compute: TwoParties | None = None
+    show_to: tuple[Party, ...] = ()
+    give_to: tuple[Party, ...] = ()
+    score_to: tuple[Party, ...] = ()
+
+    @property
+    def spelled(self) -> str:
+        """Return the protocol with those of kinds of functions, as `find_protocol` reads it."""
+        return spell(self.kind, self.layers)
+
+    def __post_init__(self) -> None:
+        try:
+            find_protocol(self.spelled)
+        except ConfigError as error:
+            refuse("layers" if self.layers else "kind", str(error))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSpec:
+    """Train a network on rows that their owners do not show each other."""
+
+    data: TrainData
+    model: TrainModel
+    protocol: TrainProtection
+    training: Training = field(default_factory=Training)
+    ring: FixedPoint = field(default_factory=FixedPoint)
+    privacy: Privacy | None = None
+
+    def __post_init__(self) -> None:
+        problems = [*_check_owners(self), *_check_privacy(self)]
+        if problems:
+            raise RefusedError(*problems)
+
+    @property
+    def roles(self) -> Roles:
+        """Return who is P0, P1 and dealer; the first two owners compute unless told otherwise."""
+        first, second = self.protocol.compute or tuple(self.data.owners)[:2]
+        return Roles(first, second, self.protocol.dealer)
+
+    def settled(self) -> Self:
+        """Return this with the computing parties named, and how large weights may get."""
+        return replace(
+            self,
+            protocol=replace(self.protocol, compute=self.roles.computing),
+            model=replace(self.model, bound=self.weight_bound),
+        )
+
+    def with_bound(self, bound: float) -> Self:
+        """Return this with weights that may get as large as that."""
+        return replace(self, model=replace(self.model, bound=bound))
+
+    def role(self, party: str) -> str:
+        """Say in words what a party does."""
+        is_dealer = party == self.roles.dealer
+        duties = {
+            "data owner": party in self.data.owners,
+            "computes": party in self.roles.computing,
+            "dealer": is_dealer,
+            "helper": is_dealer and find_protocol(self.protocol.spelled).helper_is_online,
+        }
+        return ", ".join(duty for duty, has_it in duties.items() if has_it)
+
+    @property
+    def weight_bound(self) -> float:
+        """Return how large a weight may get."""
+        return self.model.bound or (BOUND if self.privacy is None else PRIVATE_BOUND)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Tell whether the two computing parties draw the rows of every step."""
+        return self.privacy is not None and self.privacy.sampling == "hidden"
+
+    @property
+    def reads_text(self) -> bool:
+        """Tell whether rows are ids of tokens, each to be told from those before it."""
+        return self.training.loss == "next-token"
+
+    @property
+    def loss(self) -> Literal["softmax", "logistic"]:
+        """Return what is computed of scores and labels: that of the next token is a softmax."""
+        return "logistic" if self.training.loss == "logistic" else "softmax"
+
+
+def _check_privacy(spec: TrainSpec) -> Iterator[Problem]:
+    if find_protocol(spec.protocol.spelled).is_checked:
+        yield Problem(
+            "protocol.kind",
+            "a training keeps weights, and 'checked' has no tags for "
+            "them: wanted 'sealed', which assumes that all parties follow it",
+        )
+    if spec.privacy is None:
+        return
+    if spec.model.head is not None:
+        yield Problem("model.head", "a loss at the owners of rows has no privacy: leave it out")
+    wrong = spec.privacy.against(
+        split=spec.data.split,
+        accumulate=spec.training.accumulate,
+        frac_bits=spec.ring.frac_bits,
+        show_to=spec.protocol.show_to,
+        score_to=spec.protocol.score_to,
+    )
+    tables = {"split": "data", "accumulate": "training", "frac_bits": "ring"}
+    for setting, text in wrong.items():
+        yield Problem(f"{tables.get(setting, 'protocol')}.{setting}", text)
+
+
+def _check_owners(spec: TrainSpec) -> Iterator[Problem]:
+    owners = spec.data.owners
+    if len(owners) < 2 and spec.protocol.compute is None:
+        yield Problem("protocol.compute", "missing; with one owner of data, name two parties")
+    if spec.data.labels is not None and spec.data.labels not in owners:
+        text = f"wanted one of the owners {', '.join(owners)}, got {spec.data.labels!r}"
+        yield Problem("data.labels", text)
+    if spec.model.table is not None and not spec.reads_text:
+        yield Problem("model.table", 'is looked up with ids of texts; wanted loss = "next-token"')
+    if spec.reads_text and spec.data.split == "columns":
+        yield Problem("training.loss", "next-token wants whole rows of ids; wanted split rows")
+    if spec.protocol.dealer in owners:
+        yield Problem("protocol.dealer", "must not own data: it knows the masks")
