@@ -49,11 +49,8 @@ class FitKeeper:
 
     def steps(self, mine: Rows | None) -> "CipherState":
         """Return where a party keeps what it knows after every step by a cipher."""
-        return CipherState(self, mine, self.spec.owners)
-
-    def matches(self, mine: Rows | None) -> "CipherState":
-        """Return the same where matches are hidden: the helper keeps something as well."""
-        return CipherState(self, mine, self.spec.members)
+        is_hidden = self.spec.data.matching == "hidden"  # where the helper keeps them as well
+        return CipherState(self, mine, self.spec.members if is_hidden else self.spec.owners)
 
     def begin(self, work: Iterable[bytes], keepers: Sequence[str]) -> tuple[int, bool]:
         """Agree with all parties on where to go on.

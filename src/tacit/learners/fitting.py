@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tacit.data.memory import features_and_labels
+from tacit.data.memory import Handed
 from tacit.data.rows import Rows
 from tacit.data.source import Given
 from tacit.errors import RangeError
 from tacit.learners.base import Learner
 from tacit.learners.boosting import GradientBoosting
-from tacit.learners.cipher.exchange import MatchStore, StepStore
+from tacit.learners.cipher.exchange import MatchStore
 from tacit.learners.cipher.fitting import fit_by_cipher
 from tacit.learners.parties import Connected, Parties, Planned
 from tacit.learners.rows import (
@@ -59,12 +59,8 @@ class Keeper(Protocol):
         """Return where shares are kept."""
         ...
 
-    def steps(self, mine: Rows | None) -> StepStore:
+    def steps(self, mine: Rows | None) -> MatchStore:
         """Return where a party keeps what it knows after every step by a cipher."""
-        ...
-
-    def matches(self, mine: Rows | None) -> MatchStore:
-        """Return the same where matches are hidden."""
         ...
 
 
@@ -212,7 +208,7 @@ def _table(spec: FitSpec, parties: Connected, mine: Rows | None) -> Table:
 
 
 def fit(
-    spec: FitSpec, rows: Mapping[str, Any] | None = None, *, search: Sequence[Path] = ()
+    spec: FitSpec, rows: Mapping[str, Handed] | None = None, *, search: Sequence[Path] = ()
 ) -> Fitted:
     """Fit a learner with every party a thread of this process.
 
@@ -221,7 +217,7 @@ def fit(
     Args:
         spec: what a job file says: data, learner, protocol, reveal, ring.
         rows: by owner, features, or a pair of features and labels, of whoever names neither a set
-            nor a file in ``data.owners``.
+            nor a file in ``data.owners``; ``id`` and ``label`` there name columns of these.
         search: folders that may hold known sets.
 
     Returns:
@@ -237,7 +233,8 @@ def fit(
     spec = check_record(spec, source="the spec")
     given = {}
     for owner in spec.owners:
-        x, y = features_and_labels((rows or {}).get(owner))
+        mine = (rows or {}).get(owner)
+        x, y = mine if isinstance(mine, tuple) and len(mine) == 2 else (mine, None)
         given[owner] = load_rows(spec, owner, search, Given(x=x, y=y))
 
     def party(session: Session) -> Fitted:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -216,25 +215,16 @@ def assumed(spec: FitSpec, rows: int, features: int) -> tuple[Planned, Table, di
 
 
 def _assumed(spec: FitSpec, owner: str, rows: int, columns: int) -> Holding:
-    kind, classes = ("none" if not spec.wants_labels(owner) else spec.learner.target), 0
-    if kind == "classes":
-        classes = spec.data.classes or 2
+    labels = spec.learner.target if spec.wants_labels(owner) else "none"
     return Holding(
         owner=owner,
         rows=rows,
         columns=columns,
         bound=1.0,
-        labels=_KINDS[kind],
-        classes=classes,
+        labels=labels,
+        classes=(spec.data.classes or 2) if labels == "classes" else 0,
         label_bound=1.0,
     )
-
-
-_KINDS: Mapping[str, Literal["none", "real", "class"]] = {
-    "classes": "class",
-    "numbers": "real",
-    "none": "none",
-}
 
 
 def _evenly(total: int, parts: int) -> list[int]:

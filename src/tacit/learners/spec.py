@@ -27,7 +27,7 @@ from tacit.learners.margins import LinearSVC, LogisticRegression
 from tacit.learners.neighbours import KNeighbors
 from tacit.learners.parties import FRAC_BITS
 from tacit.learners.scaling import PCA
-from tacit.learners.tables import Split
+from tacit.learners.tables import Split, Target
 from tacit.learners.trees import DecisionTreeClassifier, RandomForestClassifier
 from tacit.matching.helped import LEAST_LIKENESS, Helped
 from tacit.mpc import Roles, find_protocol
@@ -161,7 +161,7 @@ class LearnerTable:
         return LEARNERS[self.kind]
 
     @property
-    def target(self) -> Literal["classes", "numbers", "none"]:
+    def target(self) -> Target:
         """Say what labels it wants."""
         if issubclass(self.type, Classifier):
             return "classes"

@@ -6,7 +6,7 @@ labels, how large values can be to a quarter of an octave); they are in the leak
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from tacit.nn import quarters_of, size_of
 from tacit.party import Fact, Session
 
 Split = Literal["rows", "columns", "both"]
+Target = Literal["none", "numbers", "classes"]
+"""What labels are; in facts that are told, its place in this list."""
 LARGEST_ROWS = 1 << 24
 LARGEST_COLUMNS = 1 << 16
 LARGEST_CLASSES = 1 << 10
@@ -30,7 +32,6 @@ PART = Fact(
 )
 _NOTHING = (0,) * _FACTS
 """What an owner announces who has no part of a table."""
-_REAL, _CLASS = 1, 2
 _LARGEST_QUARTERS = 160
 LARGEST = size_of(_LARGEST_QUARTERS)
 """How large features and labels can be: 2^40."""
@@ -55,7 +56,7 @@ class Holding:
     rows: int
     columns: int
     bound: float
-    labels: Literal["none", "real", "class"]
+    labels: Target
     classes: int
     label_bound: float
     names: int = 0
@@ -351,13 +352,13 @@ def facts_of(
     """
     if classes is None:
         classes = int(y.max()) + 1 if y is not None and is_classes(y) else 0
-    kind = 0 if y is None else (_CLASS if classes else _REAL)
+    labels: Target = "none" if y is None else "classes" if classes else "numbers"
     sizes = (
         0 if one is None else quarters_of(float(one.nan_to_num().abs().max())) for one in (x, y)
     )
     rows = next(len(one) for one in (x, y) if one is not None)
-    wide, counted = 0 if x is None else x.shape[1], classes if kind == _CLASS else 0
-    return rows, wide, kind, counted, *sizes, mark_of(names)
+    wide, counted = 0 if x is None else x.shape[1], classes if labels == "classes" else 0
+    return rows, wide, get_args(Target).index(labels), counted, *sizes, mark_of(names)
 
 
 def is_classes(y: Tensor) -> bool:
@@ -389,13 +390,12 @@ def holding_of(owner: str, facts: tuple[int, ...]) -> Holding:
         raise DisagreementError(owner, f"announced an impossible table of {rows} × {columns}")
     if not 0 <= classes <= LARGEST_CLASSES or max(abs(size), abs(label_size)) > _LARGEST_QUARTERS:
         raise DisagreementError(owner, "announced impossible labels or sizes")
-    labels: tuple[Literal["none", "real", "class"], ...] = ("none", "real", "class")
     return Holding(
         owner=owner,
         rows=rows,
         columns=columns,
         bound=size_of(size),
-        labels=labels[kind],
+        labels=get_args(Target)[kind],
         classes=classes,
         label_bound=size_of(label_size),
         names=names,
@@ -408,7 +408,7 @@ def alike(holdings: Sequence[Holding]) -> tuple[Holding, ...]:
         replace(
             one,
             bound=max(other.bound for other in holdings),
-            classes=max(other.classes for other in holdings) if one.labels == "class" else 0,
+            classes=max(other.classes for other in holdings) if one.labels == "classes" else 0,
             label_bound=max(other.label_bound for other in holdings),
         )
         for one in holdings

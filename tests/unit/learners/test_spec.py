@@ -57,6 +57,17 @@ def test_a_fit_says_what_a_job_says_and_gives_what_is_shown(rows):
     assert found.cost.online_rounds
 
 
+def test_rows_are_matched_by_a_column_of_ids(rows):
+    x, y = rows
+    ids, mixed = np.arange(60), np.random.default_rng(1).permutation(60)
+    owners = {"bank": OwnerTable(id="id"), "shop": OwnerTable(id="id", label="y")}
+    bank = {"id": ids[10:], "a": x[10:, 0], "b": x[10:, 1]}
+    shop = {"id": ids[mixed], "c": x[mixed, 2], "d": x[mixed, 3], "y": y[mixed]}
+    found = fit(spec(owners=owners, test_share=0), {"bank": bank, "shop": shop})
+    assert sorted(map(int, found.names)) == list(range(10, 60))
+    assert found.metrics[0].value > 0.99
+
+
 def test_blocks_and_rows_of_several_owners_are_taken(rows):
     x, y = rows
     by_rows = {"bank": (x[:30], y[:30]), "shop": (x[30:], y[30:])}

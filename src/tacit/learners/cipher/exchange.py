@@ -55,7 +55,7 @@ class StepStore(Protocol):
 
 
 class MatchStore(StepStore, Protocol):
-    """The same where matches are hidden: matching is the first step that is kept."""
+    """A store that can keep hidden matches as well, as its first step."""
 
     has_begun: bool
     """Whether this very job was begun here before."""

@@ -51,15 +51,14 @@ def fit_by_cipher(
 ) -> Fitted:
     """Do one party's part; see `tacit.learners.fitting.take_part`."""
     is_hidden = spec.data.matching == "hidden"
-    hidden: MatchStore | None = None
+    store: MatchStore | None = None
     if is_hidden and keep is not None:
-        hidden = keep.matches(mine)
-        hidden.agree()
-    is_matched = hidden is not None and hidden.has_begun
-    counts, mine, matched = match_rows(session, spec, mine, hidden)
+        store = keep.steps(mine)
+        store.agree()
+    is_matched = store is not None and store.has_begun
+    counts, mine, matched = match_rows(session, spec, mine, store)
     columns = _told_columns(session, spec, mine)
-    store: StepStore | None = hidden
-    if store is None and keep is not None:
+    if not is_hidden and keep is not None:
         store = keep.steps(mine)
     margins: Floats | None = None
     weights: Floats | None = None
