@@ -121,7 +121,7 @@ def measure(
         conversation = Conversation(client)
         began, stamps, said = time.perf_counter(), [], []
         for token in conversation.generate(PROMPT, best, limit=tokens):
-            said.append(token.id)
+            said.append(token)
             stamps.append(time.perf_counter() - began)
         conversation.close()
         client.close()

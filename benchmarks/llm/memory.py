@@ -22,7 +22,7 @@ import torch
 from tacit.cli.memory import keep_small_blocks
 from tacit.llm import Sampling, open_checkpoint
 from tacit.llm.model.architecture import parameters
-from tacit.llm.model.freed import give_back_freed
+from tacit.llm.model.machine import give_back_freed
 from tacit.llm.permuted import Client, Conversation, open_vault, serve_dealer, serve_owner
 from tacit.llm.sealed import (
     SealedClient,

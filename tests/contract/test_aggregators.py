@@ -299,6 +299,18 @@ def test_a_server_with_other_terms_than_the_client_is_refused(name):
         mine.clients[0].answer(server.invite()[0], lambda: mine.offers[0])
 
 
+@pytest.mark.parametrize("name", ["masked", "shuffled", "encrypted", "keyed"])
+def test_a_server_that_shows_the_agreed_digest_beside_other_terms_is_refused(name, monkeypatch):
+    """What a client goes by is its own plan, so the digest alone makes no round right."""
+    kind = AGGREGATORS[name].privacies[0]
+    mine = Stage(make_policy(name, kind), make_offers())
+    theirs = round_config(provided(make_policy(name, kind, minimum=3))[0], DIMENSION)
+    monkeypatch.setattr(type(theirs), "agreed", theirs.agreed)
+    server = find_aggregator(name).make_server(theirs, Prg.from_os())
+    with pytest.raises(PartyError, match="'server' failed: its plan of the round is not the one"):
+        mine.clients[0].answer(server.invite()[0], lambda: mine.offers[0])
+
+
 def test_an_update_above_the_clip_is_refused_by_a_plain_server_and_named():
     def swell(index, answer):
         if index != 4:

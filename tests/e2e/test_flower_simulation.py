@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 PROGRAM = """
     from rich.console import Console
 
+    from tacit.cli.screen import OnConsole
     from tacit.jobs.federated import run
     from tacit.jobs.federated_job import FederatedJob
     from tacit.spec import read_record
@@ -43,7 +44,7 @@ PROGRAM = """
         FederatedJob,
         source="job",
     )
-    result = run(job, Console(quiet=True), ()).result
+    result = run(job, OnConsole(Console(quiet=True)), ()).result
     print("void rounds:", next(m.value for m in result.utility if m.name == "void rounds"))
 """
 

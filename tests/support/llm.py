@@ -17,7 +17,7 @@ from torch import Tensor
 from support.mpc import Notes, Wiretap
 from tacit.llm import Architecture, Cache, LanguageModel, Sampling, generate, shapes
 from tacit.llm.backend.private import PrivateBackend
-from tacit.llm.backend.speakers import Enter
+from tacit.llm.backend.programs import Enter
 from tacit.llm.permuted import (
     Client,
     Conversation,
@@ -289,7 +289,7 @@ def answering(ids: Sequence[int], limit: int) -> Talk:
 
     def talk(client: Client) -> list[int]:
         conversation = Conversation(client)
-        tokens = [token.id for token in conversation.generate(ids, best, limit=limit)]
+        tokens = list(conversation.generate(ids, best, limit=limit))
         conversation.close()
         return tokens
 

@@ -1,4 +1,4 @@
-"""Which files a walk enters: run this to count one private decode step.
+"""Which files a walk enters: run this to count a private decode step of each protocol.
 
     cd tests && python -m support.walks
 
@@ -28,10 +28,10 @@ def hear(frame, event, value):
         entered.add(name[len(PACKAGE) + 1 :])
 
 
-def decode_step(folder):
-    """Take the third token of an answer of the permuted protocol."""
+def decode_step(folder, protocol):
+    """Take the third token of an answer."""
     global is_counting
-    with chat(write_model(folder / "tiny"), protocol="permuted", limit=6) as talk:
+    with chat(write_model(folder / "tiny"), protocol=protocol, limit=6) as talk:
         sys.setprofile(hear)
         pieces = iter(talk.say("hello"))
         next(pieces), next(pieces)
@@ -44,8 +44,10 @@ def decode_step(folder):
 
 if __name__ == "__main__":
     threading.setprofile(hear)
-    with tempfile.TemporaryDirectory() as name:
-        decode_step(Path(name))
-    print(*sorted(entered), sep="\n")
-    rooms = Counter(name.partition("/")[0] for name in sorted(entered))
-    print(f"{len(entered)} files:", ", ".join(f"{n} in {room}" for room, n in rooms.items()))
+    for protocol in ("permuted", "sealed"):
+        entered.clear()
+        with tempfile.TemporaryDirectory() as name:
+            decode_step(Path(name), protocol)
+        print(protocol, *sorted(entered), sep="\n")
+        rooms = Counter(name.partition("/")[0] for name in sorted(entered))
+        print(f"{len(entered)} files:", ", ".join(f"{n} in {room}" for room, n in rooms.items()))

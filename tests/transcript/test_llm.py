@@ -116,7 +116,7 @@ def test_counts_are_shown_in_the_order_of_the_scores_and_say_what_came_before():
 
     tokens = speak(tiny("llama"), talk, counts=True).value
     said = [3, 7]
-    for token, (_, counts) in zip(tokens, sights, strict=True):
+    for token, (scores, counts) in zip(tokens, sights, strict=True):
         assert int(counts.sum()) == len(said)  # a prompt's tokens count once, chosen ones each time
-        assert int(counts[token.place]) == said.count(token.id)
-        said.append(token.id)
+        assert int(counts[best(scores)]) == said.count(token)
+        said.append(token)

@@ -5,7 +5,7 @@ from tacit.jobs.kind import Asked, Network, Outlook
 from tacit.llm import ChatProtocol, LanguageModel, open_checkpoint
 from tacit.llm.backend.chat_file import ROLES, ChatFile
 from tacit.llm.backend.protocol import ARCHITECTURE, choose_protocol
-from tacit.llm.model import store
+from tacit.llm.model import machine
 from tacit.llm.permuted import (
     Ahead,
     Batch,
@@ -27,7 +27,7 @@ from tacit.llm.sealed import (
     open_sealed_vault,
     plan_passes,
 )
-from tacit.llm.sealed.forecast import foresee
+from tacit.llm.sealed.parties import foresee
 from tacit.party.cost import cost_in_a_row
 from tacit.result import Cost, Leak
 
@@ -55,7 +55,7 @@ def forecast_chat(
     lines = [f"{checkpoint.name}; a prompt of {past} tokens, then one token after the other"]
     if job.protocol is None:
         lines.append("The file names no protocol; this is the plan of permuted.")
-    protocol.check_memory(checkpoint, store.free_memory_bytes(), "owner")
+    protocol.check_memory(checkpoint, machine.free_memory_bytes(), "owner")
     loaded = checkpoint.read()
     if protocol.is_sealed:
         found, seen = _sealed(loaded, past)

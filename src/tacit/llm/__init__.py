@@ -12,13 +12,11 @@ if TYPE_CHECKING:
         Chat,
         Manner,
         Receipt,
-        Reply,
         Spent,
         TooLongError,
     )
     from tacit.llm.backend.plain import PlainBackend
     from tacit.llm.backend.protocol import ChatProtocol, announce, hear
-    from tacit.llm.backend.sampling import Chooser, Place, Sampling, choose, chooser
     from tacit.llm.model.architecture import Architecture, LanguageModel, check, parameters, shapes
     from tacit.llm.model.checkpoint import (
         DEALER_BYTES,
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     )
     from tacit.llm.model.template import Message, Role, prompt_ids, render
     from tacit.llm.model.tokenizer import Spelling, Tokenizer, check_vocabulary
+    from tacit.llm.sampling import Chooser, Place, Sampling, choose, chooser
 
 __all__ = [
     "DEALER_BYTES",
@@ -64,7 +63,6 @@ __all__ = [
     "Place",
     "PlainBackend",
     "Receipt",
-    "Reply",
     "Role",
     "Sampling",
     "Spelling",
@@ -101,11 +99,11 @@ _FROM = {
     "backend.chat": ("chat",),
     "backend.dialogue": (
         *("Answer", "Ask", "Backend", "Chat", "Manner"),
-        *("Receipt", "Reply", "Spent", "TooLongError"),
+        *("Receipt", "Spent", "TooLongError"),
     ),
     "backend.plain": ("PlainBackend",),
     "backend.protocol": ("ChatProtocol", "announce", "hear"),
-    "backend.sampling": ("Chooser", "Place", "Sampling", "choose", "chooser"),
+    "sampling": ("Chooser", "Place", "Sampling", "choose", "chooser"),
     "model.architecture": ("Architecture", "LanguageModel", "check", "parameters", "shapes"),
     "model.checkpoint": (
         *("DEALER_BYTES", "OWNER_BYTES", "USER_BYTES"),

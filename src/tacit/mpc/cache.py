@@ -80,6 +80,11 @@ class OpeningCache:
         facts = (known.shape, known.frac_bits, known.largest)
         return known if facts == (spec.shape, spec.frac_bits, spec.largest) else None
 
+    @property
+    def opened(self) -> int:
+        """Return how many values are open, on which the plan of a program depends."""
+        return len(self._specs)
+
     def take(self, name: str, *, share: Tensor, clear: Tensor | None) -> MaskedOpening:
         """Return what I have of a value.
 

@@ -53,6 +53,7 @@ class Walker:
         device: torch.device | str = "cpu",
         first_run: int = 0,
         is_endless: bool = False,
+        cache: OpeningCache | None = None,
     ) -> None:
         """Begin at the first program.
 
@@ -65,9 +66,10 @@ class Walker:
             first_run: for who plans alone, the number of the first run: masks are found by it.
             is_endless: whether runs of one plan are counted together, wherever they came in the
                 walk: then memory does not grow with their number, but rounds are no longer exact.
+            cache: of what is open under masks; an empty one if none is given.
         """
         self.roles, self.protocol, self.frac_bits = roles, protocol, frac_bits
-        self.cache = OpeningCache()
+        self.cache = cache or OpeningCache()
         self.plans: dict[Hashable, tuple[Plan, dict[str, Spec]]] = {}
         """Plans, and what they keep, by what they depend on; another walk may have made them."""
         self.runs: list[tuple[Plan, int]] = []

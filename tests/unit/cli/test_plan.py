@@ -37,11 +37,11 @@ from tacit.llm.sealed import (
     serve_sealed_dealer,
     serve_sealed_owner,
 )
-from tacit.llm.sealed.forecast import foresee as foresee_chat
+from tacit.llm.sealed.parties import foresee as foresee_chat
 from tacit.nn import parse_layers
 from tacit.party import Meeting, Usage, merge_results, run_threads
 from tacit.spec import read_record
-from unit.llm.backend.test_permuted import as_user
+from unit.llm.backend.test_speaker import as_user
 
 JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 LAYERS = ["dense 4", "relu", "dense 10"]

@@ -223,7 +223,7 @@ def test_nothing_is_sent_where_the_plan_does_not_fit():
 
 @pytest.mark.slow
 def test_the_example_learns_within_its_budget(capsys):
-    file = Path(__file__).parents[4] / "examples" / "flower_strategy.py"
+    file = Path(__file__).parents[3] / "examples" / "flower_strategy.py"
     assert len(file.read_text().splitlines()) <= 60
     spec = importlib.util.spec_from_file_location("flower_strategy", file)
     example = importlib.util.module_from_spec(spec)

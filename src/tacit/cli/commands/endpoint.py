@@ -95,12 +95,11 @@ class Endpoint:
                 f"wanted a conversation of at most {longest} tokens here, got "
                 f"{reply.prompt_tokens}; others wait while a long one is read"
             )
-        with self._turns.take(look):
+        with self._turns.take(look), closing(reply):
             for piece in reply:
                 look()
                 yield piece
-            if reply.receipt is not None:
-                yield reply.receipt
+            yield reply.receipt
 
     def give_up(self, failure: BaseException) -> None:
         """Let `serve` end with a failure."""

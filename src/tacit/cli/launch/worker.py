@@ -13,7 +13,7 @@ from tacit import ring
 from tacit.crypto import Identity, load_identity
 from tacit.errors import PartyError, TacitError
 from tacit.jobs.config import WorkerTable, parse_address
-from tacit.llm.model.store import free_memory_bytes
+from tacit.llm.model.machine import free_memory_bytes
 from tacit.mpc.outsource import (
     DeviceWorker,
     Outsourcing,

@@ -9,17 +9,17 @@ from typing import Literal
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.llm.backend.chat_file import ROLES, ChatParty, ProtocolName, Role, load_chat, write_chat
-from tacit.llm.backend.connected import Note, Silence, connected
 from tacit.llm.backend.dialogue import Chat, Manner
 from tacit.llm.backend.plain import PlainBackend
-from tacit.llm.backend.private import Meet
+from tacit.llm.backend.private import Meet, Note, Silence, connected
 from tacit.llm.backend.programs import dealer_program, owner_program
 from tacit.llm.backend.protocol import ChatProtocol, choose_protocol, hear
-from tacit.llm.backend.sampling import Sampling
 from tacit.llm.backend.serving import ChatSeat, own_identity, seated
 from tacit.llm.model.checkpoint import open_checkpoint
-from tacit.llm.model.store import find_model, free_memory_bytes
+from tacit.llm.model.machine import free_memory_bytes
+from tacit.llm.model.store import find_model
 from tacit.llm.permuted import Account, Network
+from tacit.llm.sampling import Sampling
 from tacit.llm.sealed import Schedule, SealedClient
 from tacit.mpc.material.offline import check_new, open_material
 from tacit.party import (

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from tacit.errors import ConfigError, DataError
-from tacit.llm.backend.sampling import Sampling
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.plain import Between, no_word
 from tacit.llm.model.template import Message, prompt_ids
 from tacit.llm.model.tokenizer import Spelling, Tokenizer
+from tacit.llm.sampling import Sampling
 from tacit.party import merge
 from tacit.result import Claim, Leak
 
@@ -114,28 +114,42 @@ class Receipt:
         return (self.tokens - 1) / after_first if self.tokens > 1 and after_first > 0 else None
 
 
-class Reply:
-    """An answer to iterate over, once, as text; ``receipt`` is there when it has ended."""
+class Answer:
+    """An answer, text as it comes, once; ``text`` and ``receipt`` read it to its end."""
 
     def __init__(
-        self, backend: Backend, tokenizer: Tokenizer, ask: Ask, between: Between = no_word
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer,
+        ask: Ask,
+        *,
+        between: Between = no_word,
+        on_end: Callable[[str, Receipt | None], None] = lambda text, receipt: None,
     ) -> None:
-        self._backend = backend
-        self._between = between
-        self._tokenizer = tokenizer
-        self._ask = ask
+        """Ask for an answer; nothing is read before somebody iterates over it.
+
+        Args:
+            backend: what continues the conversation.
+            tokenizer: of its model.
+            ask: the conversation, and how it is answered.
+            between: as in `Backend.speak`.
+            on_end: told what was said, and what it took if it was read to its end.
+
+        Raises:
+            TooLongError: the conversation leaves no room for an answer.
+        """
+        self._backend, self._tokenizer, self._ask = backend, tokenizer, ask
+        self._between, self._on_end = between, on_end
         self._prompt = prompt_ids(tokenizer, ask.messages)
-        self._tokens = 0
-        self._first_s = 0.0
-        self._first_spent = NOTHING
-        self._ending: Ending = "length"
-        self.receipt: Receipt | None = None
         context = backend.architecture.context
         if len(self._prompt) >= context:
             raise TooLongError(
                 f"the conversation is too long: {len(self._prompt)} tokens, and the model's "
                 f"context is {context}; start a new one"
             )
+        self._said: list[str] = []
+        self._receipt: Receipt | None = None
+        self._rest = self._read()
 
     @property
     def prompt_tokens(self) -> int:
@@ -143,46 +157,73 @@ class Reply:
         return len(self._prompt)
 
     def __iter__(self) -> Iterator[str]:
-        until = _Until(self._ask.stops)
-        spelling = Spelling(self._tokenizer)
-        began = time.monotonic()
-        for token in self._ids(began):
-            if text := until.push(spelling.push(token)):
-                yield text
-            if until.is_met:
-                self._ending = "stop"
-                break
-        if not until.is_met and (text := until.push(spelling.finish()) + until.finish()):
-            yield text
-        self.receipt = Receipt(
-            prompt_tokens=len(self._prompt),
-            tokens=self._tokens,
-            prompt_seconds=self._first_s,
-            seconds=time.monotonic() - began,
-            ending=self._ending,
-            prompt_spent=self._first_spent,
-            spent=self._backend.take_spent(),
-        )
+        return self._rest
 
-    def _ids(self, began: float) -> Iterator[int]:
-        """Yield the tokens of the answer, without the one that ends it."""
-        speech = self._backend.speak(
-            self._prompt,
-            sampling=self._ask.sampling,
-            limit=self._ask.limit,
-            between=self._between,
-        )
-        # Closed at once when nobody listens any more, so that a peer does not wait for us.
-        with closing(speech):
-            for token in speech:
-                self._tokens += 1
-                if self._tokens == 1:
-                    self._first_s = time.monotonic() - began
-                    self._first_spent = self._backend.take_spent()
-                if token in self._tokenizer.stops:
-                    self._ending = "stop"
-                    return
-                yield token
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """Return the whole answer."""
+        for _ in self._rest:
+            pass
+        return "".join(self._said)
+
+    @property
+    def receipt(self) -> Receipt:
+        """Return what the whole answer took: bytes, round trips, seconds, and what was shown.
+
+        Raises:
+            RuntimeError: the answer was not read to its end, and cannot be any more.
+        """
+        self.text  # noqa: B018 - reads it to its end
+        if self._receipt is None:
+            raise RuntimeError("this answer was left before its end, and has no receipt")
+        return self._receipt
+
+    def close(self) -> None:
+        """Leave the answer where it is."""
+        self._rest.close()
+
+    def _read(self) -> Generator[str, None, None]:
+        until, spelling = _Until(self._ask.stops), Spelling(self._tokenizer)
+        began, first_s, tokens = time.monotonic(), 0.0, 0
+        first_spent = NOTHING
+        ending: Ending = "length"
+        try:
+            speech = self._backend.speak(
+                self._prompt,
+                sampling=self._ask.sampling,
+                limit=self._ask.limit,
+                between=self._between,
+            )
+            # Closed at once when nobody listens any more, so that a peer does not wait for us.
+            with closing(speech):
+                for token in speech:
+                    tokens += 1
+                    if tokens == 1:
+                        first_s, first_spent = time.monotonic() - began, self._backend.take_spent()
+                    is_end = token in self._tokenizer.stops
+                    if not is_end and (text := until.push(spelling.push(token))):
+                        self._said.append(text)
+                        yield text
+                    if is_end or until.is_met:
+                        ending = "stop"
+                        break
+            if not until.is_met and (text := until.push(spelling.finish()) + until.finish()):
+                self._said.append(text)
+                yield text
+            self._receipt = Receipt(
+                prompt_tokens=len(self._prompt),
+                tokens=tokens,
+                prompt_seconds=first_s,
+                seconds=time.monotonic() - began,
+                ending=ending,
+                prompt_spent=first_spent,
+                spent=self._backend.take_spent(),
+            )
+        finally:
+            self._on_end("".join(self._said), self._receipt)
 
 
 class _Until:
@@ -254,9 +295,9 @@ class Chat:
     note: Callable[[str], None] = _silent
     messages: list[Message] = field(default_factory=list)
     _spent: Spent = NOTHING
-    _answer: "Answer | None" = None
+    _answer: Answer | None = None
 
-    def say(self, text: str) -> "Answer":
+    def say(self, text: str) -> Answer:
         """Say something, and return the answer: iterate over it, or take its ``text``.
 
         An answer before this one that was not read to its end, ends where it was left. The oldest
@@ -267,7 +308,7 @@ class Chat:
         """
         self.close()
         self.messages.append(Message(role="user", content=text))
-        self._answer = Answer(self._fitting(), self._heard)
+        self._answer = self._fitting()
         return self._answer
 
     def close(self) -> None:
@@ -275,13 +316,13 @@ class Chat:
         if self._answer is not None:
             self._answer.close()
 
-    def reply(self, ask: Ask, *, between: Between = no_word) -> Reply:
+    def reply(self, ask: Ask, *, between: Between = no_word) -> Answer:
         """Return the answer to other messages than those of this chat, to be iterated over.
 
         ``between`` is called between the parts in which a long prompt is read; what it raises
         ends the answer there.
         """
-        return Reply(self.backend, self.tokenizer, ask, between)
+        return Answer(self.backend, self.tokenizer, ask, between=between)
 
     @property
     def spent(self) -> Spent:
@@ -297,11 +338,12 @@ class Chat:
             found[leak.to] = (*found.get(leak.to, ()), leak)
         return found
 
-    def _fitting(self) -> Reply:
+    def _fitting(self) -> Answer:
         """Ask for an answer, forgetting the oldest turns of a talk that has grown too long."""
         while True:
             try:
-                return self.reply(self.manner.ask(self.messages))
+                ask = self.manner.ask(self.messages)
+                return Answer(self.backend, self.tokenizer, ask, on_end=self._heard)
             except TooLongError:
                 if len(self.messages) == 1:
                     self.messages.clear()
@@ -313,50 +355,3 @@ class Chat:
         self.messages.append(Message(role="assistant", content=text))
         if receipt is not None:
             self._spent += receipt.prompt_spent + receipt.spent
-
-
-class Answer:
-    """An answer, text as it comes; ``text`` and ``receipt`` read it to its end."""
-
-    def __init__(self, reply: Reply, on_end: Callable[[str, Receipt | None], None]) -> None:
-        self._reply = reply
-        self._on_end = on_end
-        self._said: list[str] = []
-        self._rest = self._read()
-
-    def __iter__(self) -> Iterator[str]:
-        return self._rest
-
-    def __str__(self) -> str:
-        return self.text
-
-    @property
-    def text(self) -> str:
-        """Return the whole answer."""
-        for _ in self._rest:
-            pass
-        return "".join(self._said)
-
-    @property
-    def receipt(self) -> Receipt:
-        """Return what the whole answer took: bytes, round trips, seconds, and what was shown.
-
-        Raises:
-            RuntimeError: the answer was not read to its end, and cannot be any more.
-        """
-        self.text  # noqa: B018 - reads it to its end
-        if self._reply.receipt is None:
-            raise RuntimeError("this answer was left before its end, and has no receipt")
-        return self._reply.receipt
-
-    def close(self) -> None:
-        """Leave the answer where it is."""
-        self._rest.close()
-
-    def _read(self) -> Generator[str, None, None]:
-        try:
-            for piece in self._reply:
-                self._said.append(piece)
-                yield piece
-        finally:
-            self._on_end("".join(self._said), self._reply.receipt)

@@ -5,9 +5,9 @@ from collections.abc import Generator, Sequence
 from torch import Tensor
 
 from tacit.llm.backend.dialogue import Spent
-from tacit.llm.backend.sampling import Place, Sampling, chooser
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.model.plain import Between, Cache, generate, no_word
+from tacit.llm.sampling import Place, Sampling, chooser
 from tacit.result import Leak
 
 

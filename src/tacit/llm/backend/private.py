@@ -1,23 +1,121 @@
 """A private chat at its user, over sessions that may break: what it has read is kept."""
 
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from tacit.errors import DisagreementError, FrameError, HandshakeError, PartyError
-from tacit.llm.backend.dialogue import NOTHING, Spent
-from tacit.llm.backend.protocol import hear
-from tacit.llm.backend.sampling import Sampling
-from tacit.llm.backend.speakers import Enter
+from tacit.llm.backend.dialogue import NOTHING, Chat, Manner, Spent
+from tacit.llm.backend.programs import Enter, Speaker, enter_by
+from tacit.llm.backend.protocol import ChatProtocol, hear
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.model.checkpoint import Checkpoint
 from tacit.llm.model.plain import Between, common, no_word
+from tacit.llm.model.tokenizer import check_vocabulary
+from tacit.llm.permuted import Network
+from tacit.llm.sampling import Sampling
+from tacit.mpc.material.offline import Material
 from tacit.party import Session
 from tacit.result import Leak, Phase
 
 Meet = Callable[[], AbstractContextManager[Session]]
 """Connects to the owner and the dealer."""
+
+_WAITS_S = (2, 10, 30, 120, 600)
+_ATTEMPTS = 2
+"""How often owner and dealer are met again before we give up."""
+
+
+class Note(Protocol):
+    """Says to the user where the parties stand."""
+
+    def __call__(self, party: str, stage: str, done: int = 0, total: int = 0) -> None:
+        """Take note that a party is at a stage, ``done`` steps of ``total`` (0: unknown)."""
+        ...
+
+    def tell(self, party: str, text: str) -> None:
+        """Say something, every time."""
+        ...
+
+
+class Silence:
+    """Says nothing."""
+
+    def __call__(self, party: str, stage: str, done: int = 0, total: int = 0) -> None:
+        """Say nothing of a stage."""
+
+    def tell(self, party: str, text: str) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def connected(
+    meet: Meet,
+    checkpoint: Checkpoint,
+    protocol: ChatProtocol,
+    manner: Manner,
+    *,
+    note: Note,
+    network: Network | None = None,
+    before_again: Callable[[], None] = lambda: None,
+    material: Material | None = None,
+) -> Iterator[Chat]:
+    """Connect as the user, and leave in good order, or with a reason.
+
+    When a session breaks, ``before_again`` may say that another meeting would be in vain; with
+    ``material`` that was dealt before it is: masks are used once.
+    """
+    tokenizer = checkpoint.tokenizer()
+    enter = enter_by(
+        protocol,
+        waiting(note, "the others" if protocol.is_sealed else "the dealer"),
+        network=network,
+        material=material,
+        on_empty=lambda: note.tell(
+            "user", "what was dealt is used up; have more dealt for the next session"
+        ),
+    )
+
+    def enter_checked(session: Session, architecture: Architecture) -> Speaker:
+        # Before the owner is told to send its weights.
+        check_vocabulary(tokenizer, architecture.vocab)
+        return enter(session, architecture)
+
+    @contextmanager
+    def meet_alike() -> Iterator[Session]:
+        with meet() as session:
+            protocol.agree(session)
+            yield session
+
+    def on_break(error: PartyError) -> None:
+        before_again()
+        note.tell("user", f"{error}; meeting again")
+
+    attempts = _ATTEMPTS if material is None else 0
+    backend = PrivateBackend(meet_alike, enter_checked, on_break=on_break, attempts=attempts)
+    talk = Chat(
+        name=checkpoint.name,
+        backend=backend,
+        tokenizer=tokenizer,
+        manner=manner,
+        claims=protocol.claims(backend.architecture),
+        note=lambda text: note.tell("user", text),
+    )
+    try:
+        try:
+            yield talk
+        finally:
+            # An answer that is left open ends here, at a step that the owner is at; the end of
+            # the interpreter would find its step in the air.
+            with suppress(PartyError):
+                talk.close()
+    except BaseException:
+        backend.fail()
+        raise
+    backend.close()
+
 
 _MOST = 4
 """How many conversations are kept; each holds its keys and values at two parties or three."""
@@ -74,10 +172,10 @@ class PrivateBackend:
                     self._open()
                 text = [*prompt, *said]
                 memory = self._recall(text)
-                speech = self._speaker.speak(
+                speech = self._speaker.generate(
                     memory,
                     text[len(memory.read) :],
-                    sampling=sampling,
+                    sampling,
                     limit=limit - len(said),
                     between=between,
                 )
@@ -180,3 +278,17 @@ class _Mark:
             round_trips=(self._rounds - before._rounds + 1) // 2,
             leaks=tuple(replace(leak, elements=more) for leak, more in fresh if more > 0),
         )
+
+
+def waiting(note: Note, whom: str) -> Callable[[float], None]:
+    """Return what says at growing intervals that somebody is slow, in every wait anew."""
+    told = 0
+
+    def wait(seconds: float) -> None:
+        nonlocal told
+        passed = max((limit for limit in _WAITS_S if seconds >= limit), default=0)
+        if passed > told:
+            note.tell("user", f"has waited for {whom} for more than {passed} s")
+        told = passed
+
+    return wait

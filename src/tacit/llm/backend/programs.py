@@ -1,31 +1,43 @@
-"""What the owner or the dealer of private chats does in the sessions of one user."""
+"""What owner, dealer and user of private chats do in their sessions, by protocol."""
 
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from tacit.llm.backend.protocol import ChatProtocol, announce, hear
+from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import open_checkpoint
-from tacit.llm.model.freed import give_back_freed
-from tacit.llm.model.store import free_memory_bytes
+from tacit.llm.model.machine import free_memory_bytes, give_back_freed
+from tacit.llm.model.plain import Between
 from tacit.llm.permuted import (
     Account,
+    Client,
+    MaskedWeights,
+    Network,
     OwnerVault,
+    PermutedSpeaker,
     Precision,
     open_vault,
     serve_dealer,
     serve_owner,
 )
+from tacit.llm.sampling import Sampling
 from tacit.llm.sealed import (
+    SealedClient,
     SealedVault,
     open_sealed_vault,
     serve_dealt_owner,
     serve_sealed_dealer,
     serve_sealed_owner,
 )
+from tacit.mpc.material.offline import Material
 from tacit.party import Session
 
 ServingRole = Literal["owner", "dealer"]
+Wait = Callable[[float], None]
+"""Told, about once a second, for how many seconds a token or its material was waited for."""
 
 
 class Program(Protocol):
@@ -123,3 +135,69 @@ class _Dealer:
 
     def sweep(self) -> None:
         pass
+
+
+class Speaker(Protocol):
+    """A session, entered by its user. What it keeps of a text has ``read`` and ``rewind``."""
+
+    def begin(self) -> Any:  # each protocol keeps something of its own
+        """Begin a conversation, and return what is kept of it, also for later sessions."""
+        ...
+
+    def generate(
+        self, memory: Any, ids: Sequence[int], sampling: Sampling, *, limit: int, between: Between
+    ) -> Generator[int, None, None]:
+        """Read tokens behind those that were read, and yield up to ``limit`` more."""
+        ...
+
+    def leave(self) -> None:
+        """Tell the others that nothing follows."""
+        ...
+
+
+Enter = Callable[[Session, Architecture], Speaker]
+"""Sits down in a new session."""
+
+
+def enter_by(
+    protocol: ChatProtocol,
+    on_wait: Wait,
+    *,
+    network: Network | None = None,
+    material: Material | None = None,
+    on_empty: Callable[[], None] = lambda: None,
+) -> Enter:
+    """Return what sits down as the user in each session.
+
+    Args:
+        protocol: of the chat.
+        on_wait: told of waits.
+        network: the link to the owner of a permuted chat; which messages are sent depends on it.
+        material: for a sealed chat without a dealer, what it dealt before.
+        on_empty: told when an answer ends because the material does.
+    """
+    if protocol.is_sealed:
+        return partial(
+            SealedClient,
+            reveal=protocol.reveal,
+            device=protocol.device,
+            material=material,
+            on_wait=on_wait,
+            on_empty=on_empty,
+        )
+    known: MaskedWeights | None = None  # from session to session
+
+    def enter(session: Session, architecture: Architecture) -> Speaker:
+        nonlocal known
+        client = Client(
+            session,
+            architecture,
+            known=known,
+            network=network,
+            counts=protocol.counts,
+            device=protocol.device,
+        )
+        known = client.masked
+        return PermutedSpeaker(client, on_wait)
+
+    return enter

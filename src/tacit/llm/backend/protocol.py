@@ -10,11 +10,11 @@ import torch
 
 from tacit.errors import ConfigError, FrameError, check_word
 from tacit.llm.backend.chat_file import PrecisionName, ProtocolName, Role
-from tacit.llm.backend.sampling import Sampling
 from tacit.llm.claims import Reveal, permuted_claims, sealed_claims
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import DEALER_BYTES, OWNER_BYTES, USER_BYTES, Checkpoint
 from tacit.llm.permuted import Precision
+from tacit.llm.sampling import Sampling
 from tacit.llm.sealed import check_wish
 from tacit.party import Fact, Session
 from tacit.result import Claim
@@ -157,7 +157,7 @@ def choose_protocol(
     return "permuted" if role is None else "sealed"
 
 
-_LARGESTARCHITECTURE = 4096
+_LARGEST_BYTES = 4096
 _TAG = "setup/architecture"
 ARCHITECTURE = Fact(
     tag="architecture bytes",
@@ -187,7 +187,7 @@ def hear(session: Session, owner: str) -> Architecture:
         FrameError: what came is not an architecture.
     """
     (size,) = session.learn(owner, ARCHITECTURE)
-    if not 0 < size <= _LARGESTARCHITECTURE:
+    if not 0 < size <= _LARGEST_BYTES:
         raise FrameError(owner, f"announces an architecture of {size} bytes")
     text = bytes(session.recv(owner, _TAG, (size,), dtype=torch.uint8).tolist())
     try:

@@ -23,7 +23,7 @@ from tacit.llm.backend.programs import (
 )
 from tacit.llm.backend.protocol import ChatProtocol
 from tacit.llm.backend.records import TokenQuota, enrol
-from tacit.llm.model.store import free_memory_bytes
+from tacit.llm.model.machine import free_memory_bytes
 from tacit.llm.permuted import Account
 from tacit.party import Listener, Meeting, Progress, StatusPipe, joined, watch_parent
 from tacit.transport import Limits, Peer, listen
@@ -131,13 +131,10 @@ def serve_once(
 
     ``material`` is the owner's folder of what was dealt before, for a chat without a dealer.
     """
-    job = load_chat(path)
-    own_identity(job, role, keys)  # before a model is read
-    if role == "owner":
-        enrol({path: job}, keys)
-    note(f"{role}: reading its input")
-    make = _program(role, model, protocol, [job], is_dealt=material is not None)
-    with seated(job, role, keys, is_dealt=material is not None) as seat:
+    is_dealt = material is not None
+    jobs, make = _prepare([path], role, model, keys, protocol, note, is_dealt=is_dealt)
+    job = jobs[path]
+    with seated(job, role, keys, is_dealt=is_dealt) as seat:
         account = Account(quota=_quota(job, keys, quota))
         folder = material_folder(job, keys, material)
         attend(seat, make(account, folder), lambda stage, done, total: note(f"{role}: {stage}"))
@@ -208,14 +205,8 @@ def serve_many(
     Raises:
         TacitError: a file, a key or the model cannot be used.
     """
-    jobs = {path: load_chat(path) for path in paths}
-    for job in jobs.values():
-        own_identity(job, role, keys)  # before a model is read
-    if role == "owner":
-        enrol(jobs, keys)
-    note(f"{role}: reading its input")
     is_dealt = material is not None
-    make = _program(role, model, protocol, list(jobs.values()), is_dealt=is_dealt)
+    jobs, make = _prepare(paths, role, model, keys, protocol, note, is_dealt=is_dealt)
     total = memory_bytes or free_memory_bytes() // 2
     most, pool = total // min(len(jobs), _PARTS), Account(most=total)
     stop = stop or threading.Event()
@@ -235,6 +226,26 @@ def serve_many(
                 loop.program.sweep()
         for loop in loops:
             loop.thread.join()
+
+
+def _prepare(
+    paths: Sequence[Path],
+    role: ServingRole,
+    model: Path | None,
+    keys: Path,
+    protocol: ChatProtocol,
+    note: Callable[[str], None],
+    *,
+    is_dealt: bool,
+) -> tuple[dict[Path, ChatFile], Make]:
+    """Read the files of chats, then the model: a wrong key is told before that is waited for."""
+    jobs = {path: load_chat(path) for path in paths}
+    for job in jobs.values():
+        own_identity(job, role, keys)
+    if role == "owner":
+        enrol(jobs, keys)
+    note(f"{role}: reading its input")
+    return jobs, _program(role, model, protocol, list(jobs.values()), is_dealt=is_dealt)
 
 
 def _program(

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from tacit.errors import DataError
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.extras import extra
 from tacit.llm.model.hf_config import Noted, number, whole
+from tacit.llm.model.machine import extra
 from tacit.llm.model.tensor_names import (
     GGUF_GPT2,
     GGUF_LLAMA,

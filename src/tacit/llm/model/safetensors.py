@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import DataError
-from tacit.llm.model.extras import extra
+from tacit.llm.model.machine import extra
 from tacit.llm.model.tensor_names import Readers
 
 _INDEX = "model.safetensors.index.json"

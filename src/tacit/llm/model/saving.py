@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tacit.llm.model.architecture import Architecture, LanguageModel
-from tacit.llm.model.extras import extra
 from tacit.llm.model.hf_config import LLAMA_LIKE, describe
+from tacit.llm.model.machine import extra
 from tacit.llm.model.tensor_names import GPT2, Layout, kinds_of
 from tacit.llm.model.tokenizer import Tokenizer
 

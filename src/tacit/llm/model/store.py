@@ -1,7 +1,6 @@
 """Models that can be fetched by name, by which hash they are known; on this machine: described."""
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from tacit.errors import ConfigError, DataError
 from tacit.llm.model.architecture import parameters
 from tacit.llm.model.checkpoint import open_checkpoint
+from tacit.llm.model.machine import free_memory_bytes
 
 Note = Callable[[str], None]
 
@@ -165,16 +165,6 @@ def describe_model(path: Path) -> list[tuple[str, str]]:
     if (path / _LICENCE).is_file():
         rows.append(("licence", str(path / _LICENCE)))
     return rows
-
-
-def free_memory_bytes() -> int:
-    """Return how much memory the system can still give, as far as it says."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = next(line for line in lines if line.startswith("MemAvailable:"))
-        return int(free.split()[1]) << 10
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _download(offer: Offer, folder: Path) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
 from tacit.errors import DataError, foreign
-from tacit.llm.model.extras import extra
+from tacit.llm.model.machine import extra
 from tacit.llm.model.tokenizer import Tokenizer
 
 Role = Literal["system", "user", "assistant"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.errors import DataError
 from tacit.llm.model.architecture import Architecture, LanguageModel, Shape, shapes
-from tacit.llm.model.freed import give_back_freed
+from tacit.llm.model.machine import give_back_freed
 
 Readers = Mapping[str, Callable[[], Tensor]]
 """The tensors of a checkpoint by their own names, each read when it is asked for."""

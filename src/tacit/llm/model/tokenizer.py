@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import DataError
-from tacit.llm.model.extras import extra
 from tacit.llm.model.gguf import Settings
+from tacit.llm.model.machine import extra
 from tacit.llm.model.safetensors import read_json
 
 _BROKEN = "\ufffd"

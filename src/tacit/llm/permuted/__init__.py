@@ -22,7 +22,7 @@ from tacit.llm.claims import rows_to_steal
 from tacit.llm.parties import Account, Allowance, Seats
 from tacit.llm.permuted.batch import FORMS, Batch, Form
 from tacit.llm.permuted.client import Ahead, Client, Memory
-from tacit.llm.permuted.conversation import Adjust, Choose, Conversation, Token
+from tacit.llm.permuted.conversation import Adjust, Choose, Conversation, PermutedSpeaker
 from tacit.llm.permuted.dealer import serve_dealer
 from tacit.llm.permuted.fitting import fit_precision
 from tacit.llm.permuted.forecast import (
@@ -57,9 +57,9 @@ __all__ = [
     "OfflineCost",
     "OwnerVault",
     "PassCost",
+    "PermutedSpeaker",
     "Precision",
     "Seats",
-    "Token",
     "choose_form",
     "fit_precision",
     "layer_messages",

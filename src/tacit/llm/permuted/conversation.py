@@ -15,20 +15,13 @@ from tacit.llm.permuted.client import Client, Memory, Prefetch, Ready, Wait
 from tacit.llm.permuted.forecast import choose_form, leaks
 from tacit.llm.permuted.messages import CLOSE, NAME, RUN, STEP, Channel
 from tacit.llm.permuted.prf_stream import picks, shift_of, unpad
+from tacit.llm.sampling import Sampling, check_ask, chooser, penalise
 
 Choose = Callable[[Tensor], int]
 """Given the scores of all tokens, in an order that the user does not know, choose a place."""
 
 Adjust = Callable[[Tensor, Tensor], Tensor]
 """Given scores, and how often each of their tokens came before, return other scores."""
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token of the answer, and the place at which its score was shown."""
-
-    id: int
-    place: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +55,6 @@ class Conversation:
         self._prefetch = Prefetch(client, index, self.memory)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"tacit-ask-{index}")
 
-    @property
-    def read(self) -> tuple[int, ...]:
-        """Return the tokens that the model has read in this conversation."""
-        return tuple(self.memory.read)
-
-    def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens; costs nothing."""
-        self.memory.rewind(length)
-
     def generate(
         self,
         ids: Sequence[int],
@@ -80,7 +64,7 @@ class Conversation:
         on_wait: Wait = _silent,
         between: Between = no_word,
         adjust: Adjust | None = None,
-    ) -> Generator[Token, None, None]:
+    ) -> Generator[int, None, None]:
         """Read ``ids``, then yield up to ``limit`` tokens, each as soon as its name is known.
 
         A step starts before the token that it reads is named. When the caller stops at a token
@@ -104,7 +88,9 @@ class Conversation:
                 return choose(scores[-1])
             return choose(adjust(scores[-1], counts[-1]))
 
-        steps = self._check(ids, limit)
+        a, past = self._plan.architecture, len(self.memory.read)
+        check_ask(a, past, ids, limit)
+        steps = min(limit - 1, a.context - past - len(ids))
         self._prefetch.plan(self._batches(len(ids), steps))
         here, shown = self._read(ids, on_wait, between)
         for _ in range(steps):
@@ -115,14 +101,14 @@ class Conversation:
             stepping = self._step(here, place, there)
             token = self._named(here, place)
             try:
-                yield Token(token, place)
+                yield token
             finally:  # a caller that stops here leaves owner and user at the same step
                 shown = stepping.result()
                 self._done(there, [token])
             here = there
         place = pick(shown)
         self._command(NAME, here, self._shift(here, place))
-        yield Token(self._named(here, place), place)
+        yield self._named(here, place)
 
     def score(self, ids: Sequence[int], *, on_wait: Wait = _silent) -> Tensor:
         """Read ``ids`` and return the scores after each, every row in an order of its own.
@@ -130,7 +116,7 @@ class Conversation:
         For measurements on a text of one chunk: without the owner's permutations a row says how
         sure the model is, not of what.
         """
-        self._check(ids, 1)
+        check_ask(self._plan.architecture, len(self.memory.read), ids, 1)
         first = next(self._batches(len(ids), 0, chunk=len(ids), scored=len(ids)))
         self._prefetch.plan(iter([first]))
         _, shown = self._read(ids, on_wait)
@@ -143,21 +129,6 @@ class Conversation:
         octets = torch.tensor([CLOSE, 0, 0, 0]).view(torch.uint8)
         tag = f"run{self._index}/next"
         self._client.session.send(self._client.seats.owner, tag, octets, phase="setup")
-
-    def _check(self, ids: Sequence[int], limit: int) -> int:
-        """Refuse what cannot be read, and return how many steps there is room for."""
-        a, past = self._plan.architecture, len(self.memory.read)
-        room = a.context - past - len(ids)
-        if not ids or limit < 1:
-            raise DataError(f"wanted at least one token to read and write, got {len(ids)}, {limit}")
-        if room < 0:
-            raise DataError(
-                f"the text is too long: {past + len(ids)} tokens, the model's context is "
-                f"{a.context}"
-            )
-        if bad := [one for one in ids if not 0 <= one < a.vocab]:
-            raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {bad[0]}")
-        return min(limit - 1, room)
 
     def _batches(
         self, count: int, steps: int, *, chunk: int | None = None, scored: int = 1
@@ -249,3 +220,56 @@ class Conversation:
 def _split(count: int, size: int) -> list[int]:
     """Cut a count into parts of one size, and a rest."""
     return [min(size, count - at) for at in range(0, count, size)]
+
+
+class PermutedSpeaker:
+    """Speak in conversations, each with threads of its own that order material ahead.
+
+    Guarantee: that of `tacit.llm.permuted`: the owner and the dealer learn lengths and times.
+    """
+
+    def __init__(self, client: Client, on_wait: Wait) -> None:
+        self._client, self._on_wait = client, on_wait
+        self._open: dict[int, Conversation] = {}
+
+    def begin(self) -> Memory:
+        """Begin a conversation."""
+        return self._take_up(None).memory
+
+    def generate(
+        self,
+        memory: Memory,
+        ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        limit: int,
+        between: Between = no_word,
+    ) -> Generator[int, None, None]:
+        """Choose among scores in an order that we do not know.
+
+        Whether a penalty is used does not change messages: the owner must not learn that.
+        """
+        choose_next = chooser(sampling)
+
+        def adjust(scores: Tensor, counts: Tensor) -> Tensor:
+            return penalise(scores, counts > 0, sampling.repetition_penalty)
+
+        return (self._open.get(memory.number) or self._take_up(memory)).generate(
+            ids,
+            lambda scores: choose_next(scores, ()),
+            limit=limit,
+            on_wait=self._on_wait,
+            between=between,
+            adjust=adjust if sampling.needs_places else None,
+        )
+
+    def leave(self) -> None:
+        """End all conversations."""
+        for conversation in self._open.values():
+            conversation.close()
+        self._client.close()
+
+    def _take_up(self, memory: Memory | None) -> Conversation:
+        conversation = Conversation(self._client, memory)
+        self._open[conversation.memory.number] = conversation
+        return conversation

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from tacit.errors import RangeError
 from tacit.llm.model.architecture import Architecture, LanguageModel
+from tacit.llm.model.folding import Affine, magnitudes, outputs_behind_norm, panels, spectral_norms
 from tacit.llm.model.plain import streams
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.precision import LEAST_REACH, WORD_BITS, Precision
-from tacit.llm.permuted.weights import fold, matrices, panels
+from tacit.llm.permuted.weights import fold, matrices
 from tacit.ring import panel_rows
 
 _ENDS = 4
@@ -160,7 +161,7 @@ def bound_model(model: LanguageModel) -> Bounds:
     a, plan = model.architecture, Blueprint(model.architecture, Precision())
     wanted = {one.name: one for one in matrices(a)}
 
-    def folded(name: str) -> Folded:
+    def folded(name: str) -> Affine:
         return fold(model, wanted[name], plan)[:2]
 
     embed = model.weights["embed"]
@@ -174,15 +175,15 @@ def bound_model(model: LanguageModel) -> Bounds:
     attended, scores, readers, unnormed = 0.0, 0.0, 0.0, 0.0
     del embed, rows
     normed, output = 0.0, 0.0
-    for outputs in panels(wanted["output"]):
+    for outputs in panels(wanted["output"].shape[::-1]):
         part = fold(model, wanted["output"], plan, outputs)[:2]
-        normed = max(normed, float(_behind_norm(a, *part).max()))
+        normed = max(normed, float(outputs_behind_norm(a, *part).max()))
         if plan.is_raw_output:
             output = max(output, float(part[0].norm(dim=1).max()))
     for i in range(a.layers):
         layer = {part: folded(f"{i}.{part}") for part in ("qkv", "o", "up", "down")}
         score, mixed = _attention(model, i, layer["qkv"], layer["o"])
-        up = _behind_norm(a, *layer["up"])
+        up = outputs_behind_norm(a, *layer["up"])
         fed = _fed(a, up, *layer["down"])
         readers = max(readers, float(layer["qkv"][0].norm(dim=1).max()))
         normed, scores = max(normed, float(up.max())), max(scores, score)
@@ -211,17 +212,14 @@ def bound_model(model: LanguageModel) -> Bounds:
     )
 
 
-Folded = tuple[Tensor, Tensor | None]
-
-
-def _attention(model: LanguageModel, i: int, qkv: Folded, o: Folded) -> tuple[float, float]:
+def _attention(model: LanguageModel, i: int, qkv: Affine, o: Affine) -> tuple[float, float]:
     """Bound the scores of a layer, and what its attention adds to the stream."""
     a, parts = model.architecture, [model.architecture.heads, *[model.architecture.kv_heads] * 2]
     parts = [count * a.head_dim for count in parts]
     weight, bias = qkv[0][: sum(parts)], qkv[1]
     offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias
     lengths = [
-        math.sqrt(a.width) * _stretch(one.view(-1, a.head_dim, a.width))
+        math.sqrt(a.width) * spectral_norms(one.view(-1, a.head_dim, a.width))
         + constant.view(-1, a.head_dim).norm(dim=1)
         for one, constant in zip(
             weight.split_with_sizes(parts), offset.split_with_sizes(parts), strict=True
@@ -239,27 +237,11 @@ def _attention(model: LanguageModel, i: int, qkv: Folded, o: Folded) -> tuple[fl
         queries, keys = (torch.full_like(queries, one) for one in longest)
         queries = queries * a.query_scale
     mixed = o[0].view(-1, a.heads, a.head_dim).norm(dim=2) @ (weights * values)
-    return float((queries * keys).max()), float((mixed + _size(o[1])).max())
-
-
-def _stretch(matrices: Tensor) -> Tensor:
-    """Return by how much each of several small matrices (n, few, many) lengthens a row at most."""
-    squares: Tensor = torch.linalg.eigvalsh(matrices @ matrices.transpose(1, 2))
-    return squares[:, -1].clamp(min=0).sqrt()
+    return float((queries * keys).max()), float((mixed + magnitudes(o[1])).max())
 
 
 def _fed(a: Architecture, up: Tensor, down: Tensor, bias: Tensor | None) -> float:
     # |silu(x)| and |gelu(x)| are at most |x|.
     active = up[: a.ffn] * up[a.ffn :] if a.has_gate else up
     sums = torch.minimum(down.abs() @ active, down.norm(dim=1) * active.norm())
-    return float((sums + _size(bias)).max())
-
-
-def _behind_norm(a: Architecture, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Bound every output of an affine map of normalised rows."""
-    lengths: Tensor = weight.norm(dim=1)
-    return math.sqrt(a.width) * lengths + _size(bias)
-
-
-def _size(bias: Tensor | None) -> Tensor:
-    return torch.zeros((), dtype=torch.float64) if bias is None else bias.abs()
+    return float((sums + magnitudes(bias)).max())

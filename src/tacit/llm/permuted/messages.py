@@ -180,11 +180,12 @@ class Channel:
 
     def send(self, items: Sequence[Item], *parts: Tensor) -> None:
         """Send words laid end to end in one message."""
-        self._put(join(parts, items))
+        self.send_bytes(join(parts, items))
 
     def send_bytes(self, octets: Tensor) -> None:
         """Send bytes in one message."""
-        self._put(octets)
+        self._session.send(self._peer, self._tag, self._staging.fetch(octets))
+        self.flush()
 
     def recv(self, items: Sequence[Item]) -> list[Tensor]:
         """Receive one message of words and take it apart."""
@@ -207,10 +208,6 @@ class Channel:
         """Receive one message of bytes into memory of this end's device."""
         octets = self._session.recv(self._peer, self._tag, shape, dtype=torch.uint8).view(-1)
         target[: len(octets)].copy_(octets, non_blocking=True)
-
-    def _put(self, values: Tensor) -> None:
-        self._session.send(self._peer, self._tag, self._staging.fetch(values))
-        self.flush()
 
     def flush(self) -> None:
         """Do now what was put off until something more urgent was sent."""

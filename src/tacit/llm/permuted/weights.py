@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.llm.model.architecture import Architecture, LanguageModel
+from tacit.llm.model.folding import ALL, behind_norm, panels, stacked
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.precision import Precision
 from tacit.ring import Factor, Prg
@@ -90,7 +91,7 @@ def _encoded(
     biases = list[Tensor]()
 
     def folded() -> Iterator[Tensor]:
-        for rows in panels(matrix):
+        for rows in panels(matrix.shape[::-1]):
             weight, bias, bits = fold(model, matrix, plan, rows)
             if bias is not None:
                 biases.append(ring.encode(bias, frac_bits=bits))
@@ -189,21 +190,8 @@ def drawn_masks(a: Architecture, key: bytes) -> dict[str, DrawnMask]:
     return {matrix.name: DrawnMask(matrix, key) for matrix in matrices(a)}
 
 
-_ALL = slice(None)
-_PANEL_BYTES = 32 << 20
-"""Of doubles, at a time: an embedding in doubles may be larger than all that is kept of it."""
-
-
-def panels(matrix: Matrix) -> Iterator[slice]:
-    """Cut the outputs of a matrix into few enough for a panel of doubles."""
-    at = 0
-    for rows in ring.panel_rows(matrix.shape[::-1], _PANEL_BYTES):
-        yield slice(at, at + rows)
-        at += rows
-
-
 def fold(
-    model: LanguageModel, matrix: Matrix, plan: Blueprint, rows: slice = _ALL
+    model: LanguageModel, matrix: Matrix, plan: Blueprint, rows: slice = ALL
 ) -> tuple[Tensor, Tensor | None, int]:
     """Return weight (out, in) in double precision, the constant behind it, and its bits.
 
@@ -216,20 +204,19 @@ def fold(
         case "embed":
             return a.embed_scale * w["embed"].t()[rows].double(), None, 0
         case "output":
-            weight = w["output.weight"][rows].double()
-            return *_behind_norm(model, "norm", weight, None), p.stream
+            return *behind_norm(model, "norm", ["output"], rows), p.stream
         case "qkv":
-            weight, bias = _qkv(model, name, rows)
-            weight, bias = _behind_norm(model, f"{name}.norm1", weight, bias)
+            parts = ("q", "k", "v", "q", "k") if a.has_qk_norm else ("q", "k", "v")
+            names = [f"{name}.{one}" for one in parts]
+            weight, bias = behind_norm(model, f"{name}.norm1", names, rows, _qkv_scale(model, name))
             if a.norm == "layer":  # the user divides by σ, the mean is taken away here
                 weight = weight - weight.mean(1, keepdim=True)
             return weight, bias, p.stream if plan.is_lean else p.query
         case "up":
-            parts = ("gate", "up") if a.has_gate else ("up",)
-            weight, bias = _stacked(model, name, parts, rows)
-            return *_behind_norm(model, f"{name}.norm2", weight, bias), p.stream
+            names = [f"{name}.{one}" for one in (("gate", "up") if a.has_gate else ("up",))]
+            return *behind_norm(model, f"{name}.norm2", names, rows), p.stream
         case "o" | "down":
-            weight, bias = _stacked(model, name, (part,), rows)
+            weight, bias = stacked(model, [f"{name}.{part}"], rows)
             norm = f"{name}.norm{1 if part == 'o' else 2}"
             if a.skips_from_norm:
                 skip = a.residual_scale * w[f"{norm}.bias"][rows].double()
@@ -243,40 +230,16 @@ def fold(
             return (a.residual_scale * gamma).unsqueeze(1), None, 0
 
 
-def _qkv(model: LanguageModel, name: str, rows: slice) -> tuple[Tensor, Tensor | None]:
-    """Stack q, k and v; the scores' scale goes into q, with the weights of a norm that it has.
+def _qkv_scale(model: LanguageModel, name: str) -> Tensor:
+    """Return what q, k and v are multiplied by: the scores' scale, and the weights of q's norm.
 
     Where heads are normalised, q and k come once more without those weights.
     """
     a, w = model.architecture, model.weights
-    parts = ("q", "k", "v", "q", "k") if a.has_qk_norm else ("q", "k", "v")
-    weight, bias = _stacked(model, name, parts, rows)
     inner, kv = a.heads * a.head_dim, a.kv_heads * a.head_dim
     scale = torch.ones((inner + kv) * (2 if a.has_qk_norm else 1) + kv, dtype=torch.float64)
     scale[:inner] = a.query_scale
     if a.has_qk_norm:
         scale[:inner] *= w[f"{name}.q_norm.weight"].double().repeat(a.heads)
         scale[inner : inner + kv] = w[f"{name}.k_norm.weight"].double().repeat(a.kv_heads)
-    scale = scale[rows]
-    return weight * scale.unsqueeze(1), None if bias is None else bias * scale
-
-
-def _stacked(
-    model: LanguageModel, name: str, parts: tuple[str, ...], rows: slice
-) -> tuple[Tensor, Tensor | None]:
-    w = model.weights
-    weight = torch.cat([w[f"{name}.{part}.weight"] for part in parts])[rows].double()
-    if not model.architecture.has_bias:
-        return weight, None
-    return weight, torch.cat([w[f"{name}.{part}.bias"] for part in parts])[rows].double()
-
-
-def _behind_norm(
-    model: LanguageModel, norm: str, weight: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """Fold the affine part of a norm into the matrix that follows it."""
-    w = model.weights
-    if model.architecture.norm == "layer":
-        shift = weight @ w[f"{norm}.bias"].double()
-        bias = shift if bias is None else bias + shift
-    return weight * w[f"{norm}.weight"].double(), bias
+    return scale

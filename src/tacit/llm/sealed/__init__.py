@@ -7,10 +7,11 @@ and with approximated functions; for owners and users who accept no permuted val
 from tacit.llm.claims import Reveal
 from tacit.llm.sealed.choosing import check_wish
 from tacit.llm.sealed.dealt import serve_dealt_owner
-from tacit.llm.sealed.forecast import forecast_file, plan_passes
 from tacit.llm.sealed.parties import (
     SealedVault,
+    forecast_file,
     open_sealed_vault,
+    plan_passes,
     serve_sealed_dealer,
     serve_sealed_owner,
 )

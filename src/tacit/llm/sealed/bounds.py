@@ -1,21 +1,21 @@
-"""How large values can get: powers of two that the owner works out and publishes.
+"""A model as the sealed program reads it: norms folded in, and how large its values can get.
 
-Behind a norm a row of width d has length √d, whatever the text. Lengths of rows and spectral norms
-of the matrices that follow bound every other value; nothing of this is measured on texts, so no
-text can exceed it. What stands in front of a norm can be a thousand times as large in one place
-as elsewhere, and is brought down before it is squared; by how much is measured, and what is larger
-still saturates.
+The owner works out powers of two, and publishes them. Behind a norm a row of width d has length
+√d, whatever the text. Lengths of rows and spectral norms of the matrices that follow bound every
+other value; nothing of this is measured on texts, so no text can exceed it. What stands in front of
+a norm can be a thousand times as large in one place as elsewhere, and is brought down before it is
+squared; by how much is measured, and what is larger still saturates.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from tacit.errors import FrameError
-from tacit.llm.model.architecture import Architecture
-from tacit.llm.sealed.folded import has_bias
+from tacit.llm.model.architecture import Architecture, LanguageModel
+from tacit.llm.model.folding import behind_norm, panels, spectral_norms
 from tacit.mpc.share import SPARE_BITS, WORD_BITS
 from tacit.party import Fact, Session
 
@@ -233,15 +233,6 @@ def _most(w: Mapping[str, Tensor], name: str, matrix: Tensor) -> float:
     return float(spectral_norms(matrix)) + float(_offset(w, name).norm())
 
 
-def spectral_norms(matrices: Tensor) -> Tensor:
-    """Return the largest singular values of (…, rows, columns), by the smaller Gram matrix."""
-    doubles = matrices.double()
-    if doubles.shape[-2] > doubles.shape[-1]:
-        doubles = doubles.mT
-    squares: Tensor = torch.linalg.eigvalsh(doubles @ doubles.mT)
-    return squares[..., -1].clamp(min=0).sqrt()
-
-
 def _longest(*sizes: tuple[float, float]) -> float:
     """Place the 4096 that the root of a mean square of a row may span.
 
@@ -257,3 +248,102 @@ def _longest(*sizes: tuple[float, float]) -> float:
 
 def _exponent(size: float) -> int:
     return math.ceil(math.log2(max(size, 2.0**-_FURTHEST)))
+
+
+_USUAL_SIZE = 1 / 16
+"""Embeddings are enlarged up to this root mean square: inverse roots begin at 1/16."""
+
+
+def usual_gain(model: LanguageModel) -> int:
+    """Return by how many powers of two to enlarge the stream; norms take it out again."""
+    embed, a = model.weights["embed"], model.architecture
+    sizes = torch.cat(
+        [embed[rows].double().square().mean(1).sqrt() for rows in panels((a.vocab, a.width))]
+    )
+    return max(0, math.ceil(math.log2(_USUAL_SIZE / max(float(sizes.median()), 2.0**-20))))
+
+
+def fold(
+    model: LanguageModel, *, gain_bits: int = 0, dtype: torch.dtype = torch.float64
+) -> Iterator[dict[str, Tensor]]:
+    """Yield every tensor of the program, matrices as (in, out): a layer at a time.
+
+    Embeddings and the output come first: they are largest, and whoever keeps something of every
+    layer has most room for them then. All is computed in doubles, and rounded to ``dtype``. The
+    stream is enlarged by 2^gain_bits, so that a norm's eps must be by its square. The weights of a
+    norm are multiplied into the matrix behind it and its bias into that matrix's bias; the scale of
+    scores goes into the queries, or into the norm that they have. In ChatGLM the skip starts behind
+    the norm, so its weights and bias are there too, as ``skip1`` and ``skip2``.
+    """
+    a, gain = model.architecture, 2.0**gain_bits
+    yield {"embed": _scaled(model.weights["embed"], gain * a.embed_scale, dtype)}
+    if a.positions == "learned":
+        yield {"positions": _scaled(model.weights["positions"], gain, dtype)}
+    yield _rounded(_behind_norm(model, "norm", "output", {"output": 1.0}, dtype), dtype)
+    for i in range(a.layers):
+        yield _rounded(_folded_layer(model, i, gain, dtype), dtype)
+
+
+def has_bias(a: Architecture, name: str) -> bool:
+    """Say whether an affine map of the program has a bias: its own, or a norm's."""
+    folded = name in ("qkv", "up", "output") and a.norm == "layer"
+    return folded or (a.has_bias and name != "output")
+
+
+def _folded_layer(
+    model: LanguageModel, i: int, gain: float, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    a, name = model.architecture, f"layers.{i}"
+    scales = {"q": 1.0 if a.has_qk_norm else a.query_scale, "k": 1.0, "v": 1.0}
+    qkv = {f"{name}.{one}": scale for one, scale in scales.items()}
+    ups = {f"{name}.{one}": 1.0 for one in (["gate", "up"] if a.has_gate else ["up"])}
+    out = _behind_norm(model, f"{name}.norm1", f"{i}.qkv", qkv, dtype)
+    out |= _behind_norm(model, f"{name}.norm2", f"{i}.up", ups, dtype)
+    for one in ("o", "down"):
+        out[f"{i}.{one}.weight"] = _scaled(model.weights[f"{name}.{one}.weight"], gain, dtype).T
+        if a.has_bias:
+            out[f"{i}.{one}.bias"] = gain * _double(model, f"{name}.{one}.bias")
+    if a.has_qk_norm:
+        out[f"{i}.q_norm.weight"] = a.query_scale * _double(model, f"{name}.q_norm.weight")
+        out[f"{i}.k_norm.weight"] = _double(model, f"{name}.k_norm.weight")
+    for j in (1, 2) if a.has_post_norm else ():
+        out[f"{i}.post{j}.weight"] = gain * _double(model, f"{name}.post_norm{j}.weight")
+    if a.skips_from_norm:
+        for j in (1, 2):
+            for part in ("weight", "bias"):
+                skip = gain * a.residual_scale * _double(model, f"{name}.norm{j}.{part}")
+                out[f"{i}.skip{j}.{part}"] = skip
+    return out
+
+
+def _behind_norm(
+    model: LanguageModel, norm: str, name: str, parts: dict[str, float], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Join matrices that read one norm, by name and scale, with the norm's weights in them."""
+    sizes = [len(model.weights[f"{one}.weight"]) for one in parts]
+    scale = torch.tensor(list(parts.values()), dtype=torch.float64)
+    scale = scale.repeat_interleave(torch.tensor(sizes))
+    matrix = torch.empty((sum(sizes), model.architecture.width), dtype=dtype)
+    biases = list[Tensor]()
+    for rows in panels((len(matrix), matrix.shape[1])):
+        weight, bias = behind_norm(model, norm, list(parts), rows, scale)
+        matrix[rows] = weight
+        biases += [] if bias is None else [bias]
+    out = {f"{name}.weight": matrix.T}
+    return out | {f"{name}.bias": torch.cat(biases)} if biases else out
+
+
+def _rounded(tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    return {name: one.to(dtype) for name, one in tensors.items()}
+
+
+def _scaled(values: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """Multiply in doubles, and round."""
+    out = torch.empty(values.shape, dtype=dtype)
+    for rows in panels((len(values), values.shape[1])):
+        out[rows] = scale * values[rows].double()
+    return out
+
+
+def _double(model: LanguageModel, name: str) -> Tensor:
+    return model.weights[name].double()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
-from tacit.llm.backend.sampling import Sampling
 from tacit.llm.claims import Reveal
+from tacit.llm.sampling import Sampling
 from tacit.mpc.ops import ProtocolOps
 from tacit.ring import Prg
 

@@ -16,7 +16,7 @@ from tacit.llm.sealed.bounds import FRAC_BITS
 from tacit.llm.sealed.choosing import gumbel
 from tacit.llm.sealed.program import Passing
 from tacit.llm.sealed.schedule import Schedule
-from tacit.llm.sealed.table import Table, plan_pass
+from tacit.llm.sealed.table import Table, plan_all
 from tacit.mpc import OpeningCache, Plan, deal_ahead
 from tacit.mpc.material.offline import (
     TAG_BYTES,
@@ -150,7 +150,7 @@ def _note_size(table: Table, schedule: Schedule) -> None:
 def planned(table: Table, schedule: Schedule) -> tuple[Passing, tuple[Plan, ...]]:
     """Plan a session without a dealer."""
     passing = replace(table.passing, is_dealt=True)
-    return passing, plan_schedule(passing, schedule, table.seats)
+    return passing, plan_all(passing, schedule.passes(), table.seats)
 
 
 def owner_file(folder: Path, schedule: Schedule) -> Path:
@@ -204,21 +204,6 @@ def _check_disk(folder: Path, size: int) -> None:
             f"the file would have {size:,} bytes, and {free:,} are free in {folder}: have less "
             "dealt, or choose another disk"
         )
-
-
-def plan_schedule(passing: Passing, schedule: Schedule, seats: Seats) -> tuple[Plan, ...]:
-    """Plan every pass; one plan serves all of its size, and the first opens the weights."""
-    cache, known, plans = OpeningCache(), dict[tuple[int, int, bool], Plan](), list[Plan]()
-    for number, step in enumerate(schedule.passes()):
-        key = (step.rows, step.room, step.is_scored)
-        plan = known.get(key)
-        if plan is None:
-            plan = plan_pass(passing, step, seats, cache)
-            cache.keep(number, plan.kept_openings, {}, {})
-            if not plan.kept_openings:
-                known[key] = plan
-        plans.append(plan)
-    return tuple(plans)
 
 
 def digest_plans(plans: Sequence[Plan]) -> str:

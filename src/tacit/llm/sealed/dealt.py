@@ -59,6 +59,9 @@ class DealtTable:
         self._slots, self._cache = Slots(), OpeningCache(weights_on=device)
         self._recorded = RecordedPasses(self.session, device, material=material)
 
+    can_expect = False
+    """Whether a pass may order the next one: all were ordered before."""
+
     def announce(self, step: Pass) -> None:
         """Tell the owner what the next pass reads, as the user."""
         self.session.send(self.seats.owner, _NEXT, torch.tensor([step.voids, step.pads]))
@@ -81,8 +84,10 @@ class DealtTable:
             raise FrameError(user, f"asks for a pass with {voids} void tokens and {pads} pads")
         return step
 
-    def compute(self, step: Pass, inputs: Mapping[str, Tensor | Words]) -> Outcome[Share]:
-        """Compute the next pass of the schedule."""
+    def compute(
+        self, step: Pass, inputs: Mapping[str, Tensor | Words], kept: Mapping[str, Share]
+    ) -> Outcome[Share]:
+        """Compute the next pass of the schedule, which takes up nothing but the dealer's noise."""
         number, self._at = self._at, self._at + 1
         plan = self._plans[number]
         self._slots.follow(step)
@@ -105,7 +110,7 @@ class DealtTable:
             plan,
             lambda ops: self.passing.run(ops, step),
             inputs=inputs,
-            kept=self._noise(step, number),
+            kept={**kept, **self._noise(step, number)},
             cache=self._cache,
             material=self._material,
             run=number,
@@ -169,7 +174,7 @@ def serve_dealt_owner(
             while (step := dealt.hear()) is not None:
                 vault.account.settle(plans + table.open_bytes(step), user=user)
                 vault.account.spend(step.rows - step.pads, user=user)
-                dealt.compute(step, read_by(vault, step))
+                dealt.compute(step, read_by(vault, step), {})
     finally:
         vault.leave()
 

@@ -14,14 +14,15 @@ from tacit.llm.claims import Reveal
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.model.plain import streams
 from tacit.llm.parties import Account, Allowance, Seats
-from tacit.llm.sealed.bounds import FRAC_BITS, measure, place
-from tacit.llm.sealed.dealing import deal_material, keep_material
-from tacit.llm.sealed.folded import fold, usual_gain
-from tacit.llm.sealed.passes import KvShares, Pass, row_bytes
+from tacit.llm.sealed.bounds import FRAC_BITS, bounds_fact, fold, measure, place, usual_gain
+from tacit.llm.sealed.dealing import deal_material, file_bytes, file_facts, keep_material
+from tacit.llm.sealed.passes import KvShares, Pass, leaks_of_pass, row_bytes
+from tacit.llm.sealed.program import Passing
 from tacit.llm.sealed.schedule import Schedule
-from tacit.llm.sealed.table import Table, sit_down
-from tacit.mpc import Words
-from tacit.party import Session
+from tacit.llm.sealed.table import GAIN, Table, plan_all, sit_down
+from tacit.mpc import Plan, Words
+from tacit.party import Session, merge
+from tacit.result import Leak
 
 _PROBE = 32
 """Tokens of texts that are the same for every model, to see how long rows of streams get."""
@@ -225,3 +226,52 @@ def read_by(vault: SealedVault, step: Pass) -> Mapping[str, Tensor | Words]:
     if not isinstance(positions, Tensor):
         return vault.weights
     return {**vault.weights, "positions": positions[step.places()]}
+
+
+def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
+    """Plan the passes of a session in their order; the first also opens the weights under masks.
+
+    Cost: 0 rounds, 0 bits.
+    """
+    seats = Seats()
+    return plan_all(_passing(vault, seats), passes, seats)
+
+
+def foresee(
+    vault: SealedVault, passes: Sequence[Pass], plans: Sequence[Plan], *, reveal: Reveal = "token"
+) -> tuple[Leak, ...]:
+    """List what a session with these passes, as `plan_passes` plans them, tells everyone."""
+    seats = Seats()
+    parties = (seats.owner, seats.user, seats.dealer)
+    told = bounds_fact(vault.architecture).leaks(seats.owner, parties)
+    told += GAIN.leaks(seats.owner, parties)
+    return merge(
+        (
+            *told,
+            *(leak for step in passes for leak in leaks_of_pass(step, reveal, seats, parties)),
+            *(leak for plan in plans for leak in plan.leaks),
+        )
+    )
+
+
+def forecast_file(vault: SealedVault, schedule: Schedule) -> int:
+    """Return how large the user's file of a session that is dealt ahead will be.
+
+    Cost: 0 rounds, 0 bits.
+    """
+    seats = Seats()
+    passing = replace(_passing(vault, seats), is_dealt=True)
+    plans = plan_all(passing, schedule.passes(), seats)
+    return file_bytes(file_facts(schedule, plans, passing, seats.user))
+
+
+def _passing(vault: SealedVault, seats: Seats) -> Passing:
+    return Passing(
+        architecture=vault.architecture,
+        bounds=vault.bounds,
+        gain_bits=vault.gain,
+        reveal=vault.reveal,
+        owner=seats.owner,
+        user=seats.user,
+        dealer=seats.dealer,
+    )

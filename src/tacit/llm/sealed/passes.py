@@ -1,5 +1,6 @@
 """What a pass is: public facts that the user tells the two others, and what follows from them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -7,10 +8,13 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.errors import DataError, FrameError
+from tacit.llm.claims import Reveal
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import turns, visible
+from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS
 from tacit.mpc import Share
+from tacit.result import Leak
 
 MOST_ROWS = 256
 ROOM = 16
@@ -83,6 +87,32 @@ def row_bytes(architecture: Architecture) -> int:
     """Return what the keys and values of one token take in words."""
     a = architecture
     return 2 * a.layers * a.kv_heads * a.head_dim * torch.int64.itemsize
+
+
+def leaks_of_pass(
+    step: Pass, reveal: Reveal, seats: Seats, parties: Sequence[str]
+) -> tuple[Leak, ...]:
+    """List what a pass tells beside what is opened; a dealer that dealt before is not there."""
+    chosen = Leak(
+        to=seats.user,
+        what="how two scores that it chooses compare, if it hands in noise or slopes for that: "
+        "each token can be such an answer",
+        why="noise and slopes are the user's own",
+        kind="protocol",
+        elements=1,
+    )
+    sizes = tuple(
+        Leak(
+            to=peer,
+            what="how many tokens are read, taken back and written, and when",
+            why="sizes are not hidden",
+            kind="size",
+            elements=step.rows - step.pads,
+        )
+        for peer in (seats.owner, seats.dealer)
+        if peer in parties
+    )
+    return (chosen, *sizes) if step.is_scored and reveal == "token" else sizes
 
 
 PASS_WORDS = 6

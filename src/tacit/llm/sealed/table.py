@@ -1,7 +1,7 @@
 """What all three parties of a sealed chat do alike: agree on passes, and plan them."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -14,7 +14,7 @@ from tacit.llm.model.architecture import Architecture
 from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS, WHY, learn, publish
 from tacit.llm.sealed.choosing import gumbel
-from tacit.llm.sealed.passes import PASS_WORDS, ROOM, Pass, read_pass, row_bytes
+from tacit.llm.sealed.passes import LEAVE, PASS_WORDS, ROOM, Pass, read_pass, row_bytes
 from tacit.llm.sealed.program import Outcome, Passing
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.mpc import (
@@ -27,12 +27,11 @@ from tacit.mpc import (
     compute,
     deal_ahead,
     discard,
-    find_protocol,
-    make_plan,
 )
 from tacit.mpc.material.offline import Material
 from tacit.mpc.material.recorded_dealing import DealingRecorder
 from tacit.mpc.material.recorder import Next, Recorder, can_record
+from tacit.mpc.walker import Walker
 from tacit.party import Fact, Session, without_collections
 from tacit.ring import Prg
 
@@ -68,9 +67,9 @@ class Table:
     ) -> None:
         self.session, self.passing, self.seats = session, passing, seats
         self._cache = OpeningCache(weights_on=device)
+        self._walker = walk(passing, seats, self._cache)
         self._recorded = RecordedPasses(session, device)
         self._recent: dict[int, None] = {}
-        self._plans: dict[tuple[int, int, bool], Plan] = {}
         self._ordered: _Run | None = None
         self._dealt_for: set[int] = set()
         self.can_expect = False
@@ -122,20 +121,23 @@ class Table:
         if self._ordered is not None:
             self._deal(self._ordered)
 
-    def announce(self, words: Tensor) -> None:
+    def announce(self, step: Pass) -> None:
         """Tell the two others about a pass, as the user."""
-        for peer in (self.seats.owner, self.seats.dealer):
-            self.session.send(peer, _NEXT, words)
+        self._tell(step.words())
 
-    def leave(self, words: Tensor) -> None:
+    def leave(self) -> None:
         """Tell the two others that no pass follows, as the user."""
-        self.announce(words)
+        self._tell(LEAVE)
         self._drop()
 
     def request_material(self, schedule: Schedule) -> None:
         """Tell the two others to deal for many passes, as the user; an ordered one is dropped."""
-        self.announce(schedule.words())
+        self._tell(schedule.words())
         self._drop()
+
+    def _tell(self, words: Tensor) -> None:
+        for peer in (self.seats.owner, self.seats.dealer):
+            self.session.send(peer, _NEXT, words)
 
     def hear(self) -> Pass | Schedule | None:
         """Learn from the user what comes next: a pass, material for many, or None: it leaves.
@@ -211,15 +213,10 @@ class Table:
         )
 
     def _plan(self, step: Pass, *, resumes: bool) -> Plan:
-        """Say what a pass will do and cost; one plan serves all passes of its size."""
-        key = (step.rows, step.room, step.is_scored)
-        if not resumes and key in self._plans:
-            return self._plans[key]
-        plan = plan_pass(self.passing, step, self.seats, self._cache, resumes=resumes)
-        if not resumes and not plan.kept_openings:
-            if len(self._plans) >= _MOST_PLANS:
-                del self._plans[next(iter(self._plans))]
-            self._plans[key] = plan
+        """Say what a pass will do and cost."""
+        plan = plan_pass(self._walker, self.passing, step, resumes=resumes)
+        while len(self._walker.plans) > _MOST_PLANS:
+            del self._walker.plans[next(iter(self._walker.plans))]
         return plan
 
     def _place(self, run: _Run) -> None:
@@ -242,17 +239,27 @@ class Table:
             self._cache.forget(oldest)
 
 
-def plan_pass(
-    passing: Passing, step: Pass, seats: Seats, cache: OpeningCache, *, resumes: bool = False
-) -> Plan:
-    """Plan a pass of a session with a cache of opened weights."""
-    return make_plan(
+def walk(passing: Passing, seats: Seats, cache: OpeningCache | None = None) -> Walker:
+    """Return what plans the passes of a session."""
+    roles = Roles(seats.owner, seats.user, seats.dealer)
+    return Walker(roles, protocol=PROTOCOL, frac_bits=FRAC_BITS, cache=cache)
+
+
+def plan_pass(walker: Walker, passing: Passing, step: Pass, *, resumes: bool = False) -> Plan:
+    """Plan a pass: one plan serves all of its size, once the weights are open."""
+    return walker.plan(
         lambda ops: passing.run(ops, step, resumes=resumes),
-        find_protocol(PROTOCOL),
-        Roles(seats.owner, seats.user, seats.dealer),
-        frac_bits=FRAC_BITS,
-        cache=cache,
+        key=(step.rows, step.room, step.is_scored, resumes and step.past, walker.cache.opened),
     )
+
+
+def plan_all(passing: Passing, passes: Iterable[Pass], seats: Seats) -> tuple[Plan, ...]:
+    """Plan the passes of a session in their order; the first opens the weights under masks."""
+    walker, plans = walk(passing, seats), list[Plan]()
+    for step in passes:
+        plans.append(plan_pass(walker, passing, step))
+        walker.execute(plans[-1], lambda ops: None)
+    return tuple(plans)
 
 
 GAIN = Fact(

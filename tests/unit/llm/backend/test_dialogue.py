@@ -8,7 +8,7 @@ from tokenizers import decoders, models
 
 from support.llm import LLAMA, make_model
 from tacit.errors import ConfigError, DataError
-from tacit.llm import Ask, Message, PlainBackend, Reply, Sampling, Spent, Tokenizer
+from tacit.llm import Answer, Ask, Message, PlainBackend, Sampling, Spent, Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 STOP = len(LETTERS)
@@ -42,12 +42,11 @@ class Script:
 
 def reply(backend, text="hi", **changes):
     ask = Ask(messages=(Message(role="user", content=text),), **changes)
-    return Reply(backend, tokenizer(), ask)
+    return Answer(backend, tokenizer(), ask)
 
 
 def test_an_answer_comes_as_text_and_ends_at_the_stop_token():
     answer = reply(Script("hello there"))
-    assert answer.receipt is None
     assert "".join(answer) == "hello there"
     assert answer.receipt.ending == "stop"
     assert answer.receipt.tokens == len("hello there") + 1

@@ -11,8 +11,8 @@ from support.llm import ARCHITECTURES, LLAMA, make_model
 from tacit.errors import PartyError, TacitError
 from tacit.llm import PlainBackend, Sampling, announce, hear
 from tacit.llm.backend.private import PrivateBackend
+from tacit.llm.backend.programs import enter_by
 from tacit.llm.backend.protocol import ChatProtocol
-from tacit.llm.backend.speakers import enter_permuted, enter_sealed
 from tacit.llm.permuted import open_vault, serve_dealer, serve_owner
 from tacit.llm.sealed import open_sealed_vault, serve_sealed_dealer, serve_sealed_owner
 from tacit.party import Meeting, Progress, session_over
@@ -28,13 +28,13 @@ KINDS = {
         lambda model: open_vault(model, counts=True),
         serve_owner,
         lambda session, a: serve_dealer(session, a, counts=True),
-        partial(enter_permuted, ChatProtocol(counts=True)),
+        partial(enter_by, ChatProtocol(counts=True)),
     ),
     "sealed": (
         open_sealed_vault,
         serve_sealed_owner,
         serve_sealed_dealer,
-        partial(enter_sealed, ChatProtocol(name="sealed")),
+        partial(enter_by, ChatProtocol(name="sealed")),
     ),
 }
 

@@ -8,8 +8,8 @@ from support.llm import LLAMA, MEETING, answering, as_user, say, speak, tiny, wr
 from support.machine import full_disk
 from tacit.errors import ConfigError, DisagreementError, FrameError, InputError
 from tacit.llm import ChatProtocol, Sampling, chat
-from tacit.llm.backend.connected import enter_by, waiting
-from tacit.llm.backend.programs import dealer_program, owner_program
+from tacit.llm.backend.private import waiting
+from tacit.llm.backend.programs import dealer_program, enter_by, owner_program
 from tacit.llm.backend.protocol import choose_protocol
 from tacit.llm.backend.records import TokenQuota
 from tacit.llm.permuted import Account, Precision, open_vault
@@ -228,11 +228,11 @@ def test_the_device_reaches_the_parties(monkeypatch, tmp_path):
     monkeypatch.setattr("tacit.llm.backend.programs.open_vault", note("owner"))
     monkeypatch.setattr("tacit.llm.backend.programs.serve_dealer", note("dealer"))
     monkeypatch.setattr("tacit.llm.backend.programs.hear", lambda *what: LLAMA)
-    monkeypatch.setattr("tacit.llm.backend.speakers.Client", note("user"))
+    monkeypatch.setattr("tacit.llm.backend.programs.Client", note("user"))
     owner_program(write_model(tmp_path / "tiny"), protocol, None)
     session = SimpleNamespace(agree=lambda *what: None)
     dealer_program(protocol)(Account()).serve(session)
-    enter_by(protocol, None, Notes())(session, LLAMA)
+    enter_by(protocol, lambda seconds: None)(session, LLAMA)
     assert seen == {"owner": "cuda", "user": "cuda", "dealer": "cuda"}
 
 

@@ -93,7 +93,7 @@ class Service:
             else:
                 client = Client(session, architecture, counts=self.protocol.counts)
                 talk = Conversation(client)
-                said = [one.id for one in talk.generate(HONEST, best, limit=limit)]
+                said = list(talk.generate(HONEST, best, limit=limit))
                 talk.close()
                 client.close()
             session.finish()

@@ -7,7 +7,7 @@ import torch
 
 import tacit
 from tacit.data import search_path
-from tacit.llm import Ask, Message, PlainBackend, Reply, logits, open_checkpoint, perplexity
+from tacit.llm import Answer, Ask, Message, PlainBackend, logits, open_checkpoint, perplexity
 
 pytestmark = pytest.mark.data
 
@@ -23,7 +23,7 @@ def checkpoint(name):
 def answer(found, text, limit):
     tokenizer = found.tokenizer()
     ask = Ask(messages=(Message(role="user", content=text),), limit=limit)
-    return "".join(Reply(PlainBackend(found.load()), tokenizer, ask))
+    return "".join(Answer(PlainBackend(found.load()), tokenizer, ask))
 
 
 def test_the_small_story_teller_tells_a_story():

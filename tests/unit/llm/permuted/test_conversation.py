@@ -29,7 +29,7 @@ class Passing:
 
 
 def said(conversation, ids, limit):
-    return [token.id for token in conversation.generate(ids, best, limit=limit)]
+    return list(conversation.generate(ids, best, limit=limit))
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -39,7 +39,7 @@ def test_a_second_prompt_goes_on_where_the_first_answer_ended(family):
     def talk(client):
         conversation = Conversation(client)
         first = said(conversation, PROMPT, 4)
-        read = conversation.read
+        read = tuple(conversation.memory.read)
         second = said(conversation, [*first[len(read) - len(PROMPT) :], 2, 8], 5)
         conversation.close()
         return first, second
@@ -55,9 +55,9 @@ def test_a_caller_that_stops_leaves_the_conversation_usable():
     def talk(client):
         conversation = Conversation(client)
         tokens = conversation.generate(PROMPT, best, limit=30)
-        first = [next(tokens).id for _ in range(3)]
+        first = [next(tokens) for _ in range(3)]
         tokens.close()
-        read = conversation.read
+        read = tuple(conversation.memory.read)
         second = said(conversation, [4], 4)
         conversation.close()
         return first, read, second
@@ -73,10 +73,10 @@ def test_a_conversation_can_be_taken_back():
     def talk(client):
         conversation = Conversation(client)
         said(conversation, PROMPT, 6)
-        conversation.rewind(3)
+        conversation.memory.rewind(3)
         answer = said(conversation, [2, 4], 5)
         with pytest.raises(DataError, match="cannot be taken back to 99"):
-            conversation.rewind(99)
+            conversation.memory.rewind(99)
         conversation.close()
         return answer
 
@@ -90,7 +90,7 @@ def test_conversations_side_by_side_do_not_mix():
     def talk(client):
         both = [Conversation(client) for _ in prompts]
         streams = [one.generate(ids, best, limit=6) for one, ids in zip(both, prompts, strict=True)]
-        pairs = [[token.id for token in tokens] for tokens in zip(*streams, strict=True)]
+        pairs = [list(tokens) for tokens in zip(*streams, strict=True)]
         for one in both:
             one.close()
         return [list(answer) for answer in zip(*pairs, strict=True)]
@@ -107,7 +107,7 @@ def test_forms_may_change_from_block_to_block():
         for form in ("resent", "incremental", "resent", "resent", "incremental"):
             client.form = form
             ids = PROMPT if not tokens else tokens[-1:]
-            conversation.rewind(len(PROMPT) + len(tokens) - 1 if tokens else 0)
+            conversation.memory.rewind(len(PROMPT) + len(tokens) - 1 if tokens else 0)
             tokens += said(conversation, ids, 3)
         conversation.close()
         return tokens
@@ -163,7 +163,7 @@ def test_a_slow_dealer_is_waited_for_and_told_of():
     def talk(client):
         conversation = Conversation(client)
         tokens = conversation.generate(PROMPT, best, limit=3, on_wait=waits.append)
-        answer = [token.id for token in tokens]
+        answer = list(tokens)
         conversation.close()
         return answer
 
@@ -189,7 +189,7 @@ def test_a_conversation_survives_the_death_of_its_dealer(form):
         conversation = Conversation(client)
         kept.append((conversation.memory, client.masked))
         for token in conversation.generate(PROMPT, best, limit=12):
-            heard.append(token.id)
+            heard.append(token)
 
     with pytest.raises(RuntimeError, match="the dealer is gone"):
         speak(
@@ -207,8 +207,8 @@ def test_a_conversation_survives_the_death_of_its_dealer(form):
         assert client.masked is masked  # the weights did not travel again
         conversation = Conversation(client, memory)
         text = [*PROMPT, *heard]
-        conversation.rewind(min(len(conversation.read), len(text) - 1))
-        rest = said(conversation, text[len(conversation.read) :], 12 - len(heard))
+        conversation.memory.rewind(min(len(conversation.memory.read), len(text) - 1))
+        rest = said(conversation, text[len(conversation.memory.read) :], 12 - len(heard))
         conversation.close()
         return rest
 

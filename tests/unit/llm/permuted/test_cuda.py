@@ -141,7 +141,7 @@ def talk_of(ids, limit, scores):
 
     def talk(client):
         conversation = Conversation(client)
-        tokens = [token.id for token in conversation.generate(ids, choose, limit=limit)]
+        tokens = list(conversation.generate(ids, choose, limit=limit))
         conversation.close()
         return tokens
 

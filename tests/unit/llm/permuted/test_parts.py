@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from support.llm import BRIEF, FAMILIES, MEETING, answering, plainly, speak, tiny
 from tacit.errors import ConfigError, DisagreementError, FrameError
+from tacit.llm.model import folding
 from tacit.llm.permuted import (
     FORMS,
     Batch,
@@ -24,7 +25,6 @@ from tacit.llm.permuted import (
     serve_dealer,
     serve_owner,
     setup,
-    weights,
 )
 from tacit.llm.permuted.batch import read_batch
 from tacit.llm.permuted.blueprint import Blueprint
@@ -229,7 +229,7 @@ def test_every_matrix_is_there_and_masked_by_the_key(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_words_are_narrow_and_those_of_the_whole_matrix(monkeypatch, family):
-    monkeypatch.setattr(weights, "_PANEL_BYTES", 8 * 40)
+    monkeypatch.setattr(folding, "_PANEL_BYTES", 8 * 40)
     model, precision = tiny(family), Precision()
     found, plan = encode_model(model, precision), Blueprint(model.architecture, precision)
     for matrix in matrices(model.architecture):

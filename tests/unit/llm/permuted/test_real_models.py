@@ -44,7 +44,7 @@ def assert_same(model, prompts, limit):
         answers = []
         for ids in prompts:
             conversation = Conversation(client)
-            answers.append([token.id for token in conversation.generate(ids, best, limit=limit)])
+            answers.append(list(conversation.generate(ids, best, limit=limit)))
             conversation.close()
         return answers
 

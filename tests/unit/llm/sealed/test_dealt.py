@@ -249,10 +249,10 @@ def test_a_session_that_breaks_off_has_used_the_files_at_both_sides(tmp_path, mo
     path, vault, _ = deal(MODEL, tmp_path)
     original = DealtTable.compute
 
-    def breaking(self, step, inputs):
+    def breaking(self, step, inputs, kept):
         if self.session.me == who and step.past > 0:
             raise RuntimeError("the machine stops")
-        return original(self, step, inputs)
+        return original(self, step, inputs, kept)
 
     with monkeypatch.context() as patch:
         patch.setattr(DealtTable, "compute", breaking)
@@ -317,7 +317,7 @@ def ask_alone(path, vault, ask):
 
     def use(session):
         with open_material(path, me="user") as material:
-            ask(SealedClient(session, MODEL.architecture, material=material)._dealt)
+            ask(SealedClient(session, MODEL.architecture, material=material)._table)
 
     programs = {"owner": lambda session: serve_dealt_owner(session, vault), "user": use}
     run_threads(programs, TWO)

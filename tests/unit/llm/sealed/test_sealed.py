@@ -8,11 +8,11 @@ from support.mpc import ALICE, BOB, simulate
 from tacit import ring
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, RangeError
 from tacit.llm import Cache, LanguageModel, PlainBackend, Sampling, logits, next_logits
+from tacit.llm.model import folding
 from tacit.llm.sealed import (
     Pass,
     SealedClient,
     SealedMemory,
-    folded,
     open_sealed_vault,
     plan_passes,
     serve_sealed_dealer,
@@ -294,7 +294,7 @@ def words(values):
 
 
 def test_an_owner_keeps_the_words_of_its_floats_and_each_once(monkeypatch):
-    monkeypatch.setattr(folded, "_PANEL_BYTES", 8 * 40)
+    monkeypatch.setattr(folding, "_PANEL_BYTES", 8 * 40)
     monkeypatch.setattr(ring.narrow, "PANEL_BYTES", 8 * 40)
     model = tiny("llama", seed=3)
     w, vault = {name: one.double() for name, one in model.weights.items()}, open_sealed_vault(model)

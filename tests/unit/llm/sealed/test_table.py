@@ -19,7 +19,8 @@ from tacit.llm.sealed import (
     serve_sealed_owner,
     table,
 )
-from tacit.mpc import OpeningCache
+from tacit.llm.sealed.program import Passing
+from tacit.mpc import OpeningCache, PlanOps
 from tacit.party import run_threads
 
 MODEL = tiny("llama", layers=1)
@@ -77,13 +78,14 @@ def test_a_token_that_was_dealt_for_and_is_not_wanted_costs_its_material_and_not
 
 def test_one_plan_serves_all_tokens_up_to_its_room(monkeypatch):
     planned = []
-    original = table.plan_pass
+    original = Passing.run
 
-    def counting(passing, step, *args, **kwargs):
-        planned.append((step.rows, step.room))
-        return original(passing, step, *args, **kwargs)
+    def counting(self, ops, step, **how):
+        if isinstance(ops, PlanOps):
+            planned.append((step.rows, step.room))
+        return original(self, ops, step, **how)
 
-    monkeypatch.setattr(table, "plan_pass", counting)
+    monkeypatch.setattr(Passing, "run", counting)
     said, _, _ = chat(lambda client: say(client, SealedMemory(), PROMPT, 16))
     assert said == plainly(MODEL, PROMPT, 16)
     # Each of three parties plans the prompt, and a token for up to 16 and up to 32 keys.

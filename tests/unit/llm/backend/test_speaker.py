@@ -1,30 +1,44 @@
-"""The private backend against the plain one, all parties in this process."""
+"""What a user's session says, pass by pass or ahead of need, beside the plain backend."""
+
+import time
 
 import pytest
 
-from support.llm import ARCHITECTURES, LLAMA, make_model, talk_over
+from support.llm import ARCHITECTURES, LLAMA, MEETING, make_model, talk_over
 from tacit.errors import ConfigError
 from tacit.llm import ChatProtocol, PlainBackend, Sampling, announce, hear
-from tacit.llm.backend.speakers import enter_permuted
+from tacit.llm.backend.programs import enter_by
 from tacit.llm.permuted import open_vault, serve_dealer, serve_owner
-from tacit.party import Meeting, run_threads
+from tacit.llm.sealed import (
+    SealedClient,
+    open_sealed_vault,
+    serve_sealed_dealer,
+    serve_sealed_owner,
+)
+from tacit.party import run_threads
 
-MEETING = Meeting(parties=("owner", "user", "dealer"), job_digest=bytes(32))
 
-
-def as_user(model, talk, *, counts=True):
+def as_user(model, talk, *, sealed=False, counts=True, waits=None):
     """Run a function of a private backend, with an owner and a dealer beside it."""
+    waits = [] if waits is None else waits
+    protocol = ChatProtocol(name="sealed") if sealed else ChatProtocol(counts=counts)
 
     def own(session):
         announce(session, model.architecture)
-        serve_owner(session, open_vault(model, counts=counts))
-
-    def use(session):
-        enter = enter_permuted(ChatProtocol(counts=counts), on_wait=lambda seconds: None)
-        return talk_over(session, enter, talk)
+        if sealed:
+            serve_sealed_owner(session, open_sealed_vault(model))
+        else:
+            serve_owner(session, open_vault(model, counts=counts))
 
     def deal(session):
-        serve_dealer(session, hear(session, "owner"), counts=counts)
+        a = hear(session, "owner")
+        if sealed:
+            serve_sealed_dealer(session, a)
+        else:
+            serve_dealer(session, a, counts=counts)
+
+    def use(session):
+        return talk_over(session, enter_by(protocol, waits.append), talk)
 
     return run_threads({"owner": own, "user": use, "dealer": deal}, MEETING)["user"]
 
@@ -34,15 +48,15 @@ def say(backend, prompt, limit=5, **sampling):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_turn_after_turn_it_says_what_the_plain_backend_says(name):
-    model = make_model(ARCHITECTURES[name])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_turn_after_turn_it_says_what_the_plain_backend_says(name, sealed):
+    model, limit = make_model(ARCHITECTURES[name]), 2 if sealed else 5
 
     def talk(backend):
-        first = say(backend, [1, 2, 3])
-        longer = [1, 2, 3, *first, 7]
-        return [first, say(backend, longer), say(backend, [9, 8])]
+        first = say(backend, [1, 2, 3], limit)
+        return [first, say(backend, [1, 2, 3, *first, 7], limit), say(backend, [9, 8], limit)]
 
-    assert as_user(model, talk) == talk(PlainBackend(model))
+    assert as_user(model, talk, sealed=sealed) == talk(PlainBackend(model))
 
 
 def test_a_listener_who_leaves_early_can_come_back():
@@ -57,7 +71,8 @@ def test_a_listener_who_leaves_early_can_come_back():
     assert as_user(model, talk) == talk(PlainBackend(model))
 
 
-def test_what_was_read_is_not_read_again():
+@pytest.mark.parametrize("sealed", [False, True])
+def test_what_was_read_is_not_read_again(sealed):
     def talk(backend):
         prompt = [1, 2, 3, 4, 5, 6, 7, 8]
         first = say(backend, prompt, 1)
@@ -65,8 +80,9 @@ def test_what_was_read_is_not_read_again():
         say(backend, [*prompt, *first], 1)
         return whole, backend.take_spent()
 
-    whole, rest = as_user(make_model(LLAMA), talk)
-    assert 0 < rest.payload_bytes < whole.payload_bytes / 2
+    whole, rest = as_user(make_model(LLAMA), talk, sealed=sealed)
+    assert 0 < rest.payload_bytes < whole.payload_bytes / (1 if sealed else 2)
+    assert {leak.to for leak in rest.leaks} == {"owner", "user", "dealer"}
 
 
 def test_a_conversation_is_kept_while_others_speak():
@@ -151,3 +167,19 @@ def test_a_penalty_without_counts_is_refused():
             say(backend, [1, 2], repetition_penalty=2.0)
 
     as_user(make_model(LLAMA), talk, counts=False)
+
+
+def test_a_slow_token_is_waited_for_and_told_of(monkeypatch):
+    model, waits, read = make_model(LLAMA), [], SealedClient._next
+
+    def slowly(self, *arguments, **named):
+        limit = time.monotonic() + 100
+        while not waits and time.monotonic() < limit:
+            time.sleep(0.01)
+        return read(self, *arguments, **named)
+
+    monkeypatch.setattr(SealedClient, "_next", slowly)
+    said = as_user(model, lambda backend: say(backend, [1, 2], 1), sealed=True, waits=waits)
+    assert said == say(PlainBackend(model), [1, 2], 1)
+    assert waits
+    assert min(waits) >= 1
