@@ -123,7 +123,7 @@ def main() -> None:
     test, labels = test[:ROWS].double(), labels[:ROWS]
     wanted = plain(weights, test).argmax(1)
     private = tacit.secure(
-        network, weights=weights, protocol=PROTOCOL, reveal="class", input_bound=1.0
+        network, weights=weights, protocol=PROTOCOL, reveal="class", bound=1.0
     )
     private(test[:1])  # the first run compiles loops
     began = time.process_time()

@@ -32,7 +32,7 @@ def main() -> None:
     torch.manual_seed(0)
     model, x = Classifier().eval(), torch.rand(8, 16) * 2 - 1
     for protocol in PROTOCOLS:
-        private = tacit.secure(model, protocol=protocol, input_bound=1.0)
+        private = tacit.secure(model, protocol=protocol, bound=1.0)
         answer = private(x)
         with torch.no_grad():
             error = float((answer.values - model(x)).abs().max())

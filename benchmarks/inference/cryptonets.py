@@ -51,7 +51,7 @@ class _Run:
         load_weights(module, WEIGHTS)
         model = import_module(module.double())
         self.plan, self.circuit = choose_packing(
-            model, model.weights, (rows, 1, 28, 28), bits=3, input_bound=1.0
+            model, model.weights, (rows, 1, 28, 28), bits=3, bound=1.0
         )
         with torch.no_grad():
             steps = torch.from_numpy(np.rint(self.x * 8) / 8).reshape(rows, 1, 28, 28)

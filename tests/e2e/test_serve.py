@@ -18,8 +18,7 @@ from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.inference.service import plan_service
 from tacit.jobs.kinds import kind_of, load_job
-from tacit.jobs.serve import load_service, serve_as, serve_here
-from tacit.jobs.serve_job import ServeJob
+from tacit.jobs.serve import ServeJob, load_service, serve_as, serve_here
 from tacit.mpc import sum_forecasts
 from tacit.nn import TorchOps
 

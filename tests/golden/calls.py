@@ -50,7 +50,7 @@ def secure(folder: Path, *, protocol: str) -> Any:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3), nn.Sigmoid()).eval()
     x = torch.from_numpy(_rows(5, 4)[0])
-    private = tacit.secure(module, protocol=protocol, input_bound=1.0)
+    private = tacit.secure(module, protocol=protocol, bound=1.0)
     foreseen = private.forecast((5, 4))
     with Watch() as watch, torch.no_grad():
         answer = private(x)
@@ -244,7 +244,7 @@ def refused(folder: Path) -> Any:
         "secure: no model": lambda: tacit.secure(3),
         "secure: bits": lambda: tacit.secure(line, frac_bits=40)(x),
         "secure: the shape of rows": lambda: tacit.secure(line)(x[:, :3]),
-        "secure: rows beyond a bound": lambda: tacit.secure(line, input_bound=0.1)(x),
+        "secure: rows beyond a bound": lambda: tacit.secure(line, bound=0.1)(x),
         "secure: not a number": lambda: tacit.secure(line)(np.full((1, 4), np.nan)),
         "secure: a forecast without a bound": lambda: tacit.secure(line).forecast((5, 4)),
         "secure: classes of a forest": lambda: tacit.secure(

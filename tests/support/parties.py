@@ -12,8 +12,9 @@ import tacit
 from support.processes import CONTEXT
 from tacit.crypto import load_identity
 from tacit.data import load_dataset, split_dataset
-from tacit.inference import Crew, PredictTask, predict, table_of, train_logistic
-from tacit.mpc import Roles, find_protocol
+from tacit.inference import Crew, predict, table_of, train_logistic
+from tacit.inference.spec import InferData, InferModel, InferProtection, InferRing, InferSpec
+from tacit.mpc import find_protocol
 from tacit.party import Meeting, Progress, joined, run_threads
 from tacit.transport import Patience, Peer
 
@@ -109,21 +110,18 @@ def predict_in_threads(*, protocol, reveal, frac_bits=20):
     data = load_dataset("breast-cancer", ())
     features = table_of(split_dataset(data, part="test", seed=0))
     weights = train_logistic(split_dataset(data, part="train", seed=0))
-    task = PredictTask(
-        data_owner="hospital",
-        model_owner="lab",
-        protocol=protocol,
-        roles=Roles(*NAMES),
-        reveal=reveal,
-        frac_bits=frac_bits,
-        feature_bound=1.0,
-        weight_bound=256.0,
+    hospital, lab, dealer = NAMES
+    spec = InferSpec(
+        data=InferData(owner=hospital),
+        model=InferModel(owner=lab),
+        protocol=InferProtection(kind=protocol, dealer=dealer, reveal=reveal),
+        ring=InferRing(frac_bits=frac_bits),
     )
 
     def party(session):
         return predict(
             session,
-            task,
+            spec,
             features=features if session.me == "hospital" else None,
             weights=weights if session.me == "lab" else None,
         )

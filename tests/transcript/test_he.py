@@ -40,7 +40,7 @@ class Run:
         with torch.no_grad():
             model.weight[:] = torch.tensor(weight)
         imported = tacit.nn.import_module(model)
-        self.whole = make_whole(trace(imported, imported.weights, (1, 2)), bits=2, input_bound=1.0)
+        self.whole = make_whole(trace(imported, imported.weights, (1, 2)), bits=2, bound=1.0)
         structure = trace(imported, {"weight": torch.ones(1, 2)}, (1, 2))
         self.arranged = InSlots(2, 1) if layout == "slots" else InRow(structure)
         self.own = OwnSlotKeys(RING, ())

@@ -1,4 +1,4 @@
-"""Prediction and training on secret-shared data."""
+"""Private prediction: one party's rows, another's model or shares of one, and the answers alone."""
 
 from tacit.inference.answers import PrivateAnswer
 from tacit.inference.forest import Forest, agree_on_forest, make_forest
@@ -10,21 +10,19 @@ from tacit.inference.models import (
     train_logistic,
 )
 from tacit.inference.predict import (
-    PredictTask,
     Sizes,
     claims_of,
     plan_prediction,
     predict,
     predict_plain,
 )
-from tacit.inference.secure import DIRECT, secure
-from tacit.inference.secured import Crew, Secured
+from tacit.inference.secure import secure
+from tacit.inference.secured import DIRECT, Crew, Secured
 
 __all__ = [
     "DIRECT",
     "Crew",
     "Forest",
-    "PredictTask",
     "PrivateAnswer",
     "Secured",
     "Sizes",

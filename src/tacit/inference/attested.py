@@ -60,7 +60,7 @@ class Attested(Direct):
 
         return self._in_threads(x, part)
 
-    def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
+    def forecast(self, shape: tuple[int, ...], *, bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost: the rows there, the answers back."""
         shape = self._sent_shape(shape)
         return self._forecast(shape, self._out_shape(shape))
@@ -161,7 +161,7 @@ class Attested(Direct):
 
     def _exchange(self, session: Session, x: Tensor | None) -> tuple[Tensor | None, Forecast]:
         client, server = self.crew.owners
-        shape, _ = share_input_facts(session, client, x, bound=self.input_bound or 1.0)
+        shape, _ = share_input_facts(session, client, x, bound=self.bound or 1.0)
         out = self._out_shape(shape)
         rows, answers = torch.Size(shape).numel(), torch.Size(out).numel()
         session.ledger.record(*self._shown_leaks(rows, answers))

@@ -22,13 +22,13 @@ class PublicFacts:
 
     Attributes:
         shape: of the input.
-        input_bound: how large the input can be.
+        bound: how large the input can be.
         weight_bounds: by weight, how large it can be.
         gains: by weight, how much larger than its input a product with it can be.
     """
 
     shape: tuple[int, ...]
-    input_bound: float
+    bound: float
     weight_bounds: Mapping[str, float]
     gains: Mapping[str, float]
 

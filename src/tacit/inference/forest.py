@@ -49,7 +49,7 @@ class Forest:
     weights: Mapping[str, Tensor] = field(repr=False)
 
     frac_bits = 0  # all of it is whole numbers
-    input_bound = KEY_BOUND
+    bound = KEY_BOUND
     bounds: ClassVar[Mapping[str, float]] = {
         "select": 1.0,
         "thresholds": KEY_BOUND,

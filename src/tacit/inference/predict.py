@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,12 +10,15 @@ from torch import Tensor
 from tacit.errors import ConfigError, DisagreementError
 from tacit.inference.answers import PrivateAnswer, claim_of_answers, result_of
 from tacit.inference.facts import LARGEST_ELEMENTS
-from tacit.mpc import Roles, find_protocol
+from tacit.mpc import find_protocol
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.walker import Walker
 from tacit.nn import TorchOps, logistic_class, logistic_score
 from tacit.party import Fact, Session, Usage
 from tacit.result import Claim, Leak
+
+if TYPE_CHECKING:
+    from tacit.inference.spec import InferSpec
 
 V = TypeVar("V")
 Reveal = Literal["class", "score"]
@@ -41,46 +44,22 @@ class Sizes:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictTask:
-    """Who owns what, how it is protected and what is revealed to whom."""
-
-    data_owner: str
-    model_owner: str
-    protocol: str
-    roles: Roles
-    reveal: Reveal
-    frac_bits: int
-    feature_bound: float
-    weight_bound: float
-
-    def __post_init__(self) -> None:
-        find_protocol(self.protocol)
-        if self.data_owner == self.model_owner:
-            raise ConfigError(
-                f"{self.data_owner!r} owns both the data and the model; nothing is to be hidden"
-            )
-        for owner in (self.data_owner, self.model_owner):
-            if owner == self.roles.dealer:
-                raise ConfigError(f"the dealer {owner!r} must not own an input: it knows the masks")
-
-
-def plan_prediction(task: PredictTask, sizes: Sizes) -> Walker:
+def plan_prediction(spec: "InferSpec", sizes: Sizes) -> Walker:
     """Return the walk of a prediction, from public facts alone."""
-    walker = Walker(task.roles, protocol=task.protocol, frac_bits=task.frac_bits)
-    program = _program(task, sizes)
+    walker = Walker(spec.roles, protocol=spec.protocol.kind, frac_bits=spec.frac_bits)
+    program = _program(spec, sizes)
     walker.execute(walker.plan(program), program)
     return walker
 
 
-def told_in_prediction(task: PredictTask, parties: Sequence[str]) -> tuple[Leak, ...]:
+def told_in_prediction(spec: "InferSpec", parties: Sequence[str]) -> tuple[Leak, ...]:
     """Return what both owners tell all parties before the first row."""
-    return (*DATA.leaks(task.data_owner, parties), *MODEL.leaks(task.model_owner, parties))
+    return (*DATA.leaks(spec.data.owner, parties), *MODEL.leaks(spec.crew.server, parties))
 
 
 def predict(
     session: Session,
-    task: PredictTask,
+    spec: "InferSpec",
     *,
     features: Tensor | None = None,
     weights: Mapping[str, Tensor] | None = None,
@@ -89,32 +68,34 @@ def predict(
 
     Args:
         session: my end of the job.
-        task: the same for everyone.
+        spec: the same for everyone.
         features: (rows, features), already scaled; only the data owner has them.
         weights: ``weight`` (features, 1) and ``bias`` (1,); only the model owner has them.
 
     Guarantee: as stated by the protocol's claims; the answers go to the data owner alone.
     """
     usage = Usage()
-    walker = Walker(task.roles, protocol=task.protocol, frac_bits=task.frac_bits, session=session)
+    walker = Walker(
+        spec.roles, protocol=spec.protocol.kind, frac_bits=spec.frac_bits, session=session
+    )
     with session.progress.stage("plan"):
-        program = _program(task, _announce(session, task, features, weights))
+        program = _program(spec, _announce(session, spec, features, weights))
         plan = walker.plan(program)
     inputs = {"features": features} if features is not None else {}
     _, opened = walker.execute(plan, program, inputs=inputs | dict(weights or {}))
     roles = {
-        task.roles.dealer: "dealer",
-        task.data_owner: "data owner",
-        task.model_owner: "model owner",
+        spec.roles.dealer: "dealer",
+        spec.data.owner: "data owner",
+        spec.crew.server: "model owner",
     }
     result = result_of(
         session,
         usage,
         name="prediction",
-        protocol=task.protocol,
+        protocol=spec.protocol.kind,
         role=roles.get(session.me, "computes"),
         forecast=walker.forecast(),
-        claims=claims_of(task),
+        claims=claims_of(spec),
     )
     return PrivateAnswer(values=opened[0][:, 0] if opened else None, plan=plan, result=result)
 
@@ -124,38 +105,38 @@ def predict_plain(features: Tensor, weights: Mapping[str, Tensor], *, reveal: Re
     return MODELS[reveal](TorchOps(), weights, features)[:, 0]
 
 
-def claims_of(task: PredictTask) -> tuple[Claim, ...]:
+def claims_of(spec: "InferSpec") -> tuple[Claim, ...]:
     """Return what a prediction promises: what its protocol does, and what nothing can."""
-    if task.reveal == "score":
+    if spec.reveal == "score":
         reason = (
-            f"a score is a linear function of a row, so {task.data_owner} can solve for the whole "
+            f"a score is a linear function of a row, so {spec.data.owner} can solve for the whole "
             "model once it has more scores than features; reveal classes to give away less"
         )
     else:
         reason = (
             "whoever may ask about many rows of its choice can imitate the model; "
-            f"{task.model_owner} should limit the number of questions"
+            f"{spec.crew.server} should limit the number of questions"
         )
-    return (*find_protocol(task.protocol).claims, claim_of_answers(task.data_owner, reason))
+    return (*find_protocol(spec.protocol.kind).claims, claim_of_answers(spec.data.owner, reason))
 
 
-def _program(task: PredictTask, sizes: Sizes) -> Callable[[ProtocolOps[V]], Tensor | None]:
+def _program(spec: "InferSpec", sizes: Sizes) -> Callable[[ProtocolOps[V]], Tensor | None]:
     def program(ops: ProtocolOps[V]) -> Tensor | None:
         x = ops.input(
             "features",
-            owner=task.data_owner,
+            owner=spec.data.owner,
             shape=(sizes.rows, sizes.features),
-            bound=task.feature_bound,
+            bound=spec.bound,
         )
         weights = {
-            name: ops.input(name, owner=task.model_owner, shape=shape, bound=task.weight_bound)
+            name: ops.input(name, owner=spec.crew.server, shape=shape, bound=spec.weight_bound)
             for name, shape in (("weight", (sizes.features, 1)), ("bias", (1,)))
         }
-        answer = MODELS[task.reveal](ops, weights, x)
+        answer = MODELS[spec.reveal](ops, weights, x)
         return ops.open(
             answer,
-            to=(task.data_owner,),
-            what={"class": "predicted classes", "score": "scores"}[task.reveal],
+            to=(spec.data.owner,),
+            what={"class": "predicted classes", "score": "scores"}[spec.reveal],
             why="the declared result of the job",
         )
 
@@ -164,30 +145,30 @@ def _program(task: PredictTask, sizes: Sizes) -> Callable[[ProtocolOps[V]], Tens
 
 def _announce(
     session: Session,
-    task: PredictTask,
+    spec: "InferSpec",
     features: Tensor | None,
     weights: Mapping[str, Tensor] | None,
 ) -> Sizes:
     """Tell and learn the public sizes, and check that data and model fit each other."""
-    if features is not None and session.me == task.data_owner:
+    if features is not None and session.me == spec.data.owner:
         rows, wide = features.shape
         session.publish(DATA, (rows, wide))
     else:
-        rows, wide = session.learn(task.data_owner, DATA)
-    if weights is not None and session.me == task.model_owner:
+        rows, wide = session.learn(spec.data.owner, DATA)
+    if weights is not None and session.me == spec.crew.server:
         wanted = len(weights["weight"])
         session.publish(MODEL, (wanted,))
     else:
-        (wanted,) = session.learn(task.model_owner, MODEL)
+        (wanted,) = session.learn(spec.crew.server, MODEL)
     if wanted != wide:
         raise DisagreementError(
-            task.data_owner,
-            f"its data has {wide} features, the model of {task.model_owner!r} wants {wanted}",
+            spec.data.owner,
+            f"its data has {wide} features, the model of {spec.crew.server!r} wants {wanted}",
         )
     try:
         return Sizes(rows=rows, features=wide)
     except ConfigError as error:
-        raise DisagreementError(task.data_owner, f"announced impossible sizes: {error}") from error
+        raise DisagreementError(spec.data.owner, f"announced impossible sizes: {error}") from error
 
 
 def as_weights(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:

@@ -8,17 +8,15 @@ from torch import Tensor, nn
 
 from tacit.errors import ConfigError
 from tacit.inference.attested import Attested
-from tacit.inference.estimators import adopt, features_of
 from tacit.inference.forest import Forest
 from tacit.inference.he.secured import Enciphered
-from tacit.inference.secured import Crew, Function, Reveal, Secured
+from tacit.inference.models import adopt, features_of
+from tacit.inference.secured import DIRECT, Crew, Function, Reveal, Secured
 from tacit.inference.shares import SecuredOnShares
 from tacit.mpc import PROTOCOLS, MpcProtocol, find_protocol
 from tacit.nn import Imported, import_module
 from tacit.ring import check_device
 
-DIRECT = ("he", "enclave")
-"""Protocols between the two owners alone: nothing is shared, and nobody deals."""
 LEAST_FRAC_BITS = 10
 """Below, rounding a weight could make it larger than its published size allows for."""
 
@@ -31,7 +29,7 @@ def secure(
     crew: Crew | None = None,
     reveal: Reveal = "output",
     frac_bits: int | None = None,
-    input_bound: float | None = None,
+    bound: float | None = None,
     cap: float | None = None,
     device: str = "cpu",
 ) -> Secured:
@@ -50,7 +48,7 @@ def secure(
         reveal: the whole output, or only the class: the position of its largest element.
         frac_bits: precision of fixed point, 16 unless told. Under ``he`` the bits of weights and
             inputs, from 2 to 24: fewer for deeper models unless told.
-        input_bound: a public promise about the size of the input; without one the client
+        bound: a public promise about the size of the input; without one the client
             publishes it, rounded up to a quarter of an octave.
         cap: where hidden values of a module saturate. Bounds grow with every layer, and a deep
             module does not fit the ring without a cap. Without one given, the largest of 4096,
@@ -91,7 +89,7 @@ def secure(
     elif isinstance(model, Forest):
         if weights is not None or cap is not None or reveal != "class":
             raise ConfigError("a forest has its own weights, no cap, and reveals a class")
-        weights, frac_bits, input_bound = model.weights, model.frac_bits, model.input_bound
+        weights, frac_bits, bound = model.weights, model.frac_bits, model.bound
     elif weights is None:
         raise ConfigError("a function of ops wants weights, a mapping from names to tensors")
     elif cap is not None:
@@ -105,7 +103,7 @@ def secure(
         crew=crew if has_dealer else replace(crew, dealer=None),
         reveal=reveal,
         frac_bits=frac_bits,
-        input_bound=input_bound,
+        bound=bound,
         device=device,
         columns=columns,
         features=features,

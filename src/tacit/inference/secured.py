@@ -23,6 +23,8 @@ from tacit.result import Claim, Forecast, Leak
 # A function of ops, weights and input, of any interpreter.
 Function = Callable[[Any, Mapping[str, Any], Any], Any]
 Reveal = Literal["output", "class"]
+DIRECT = ("he", "enclave")
+"""Protocols between the two owners alone: nothing is shared, and nobody deals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ class Secured(Shown, ABC):
     crew: Crew
     reveal: Reveal
     frac_bits: int
-    input_bound: float | None
+    bound: float | None
     device: str
     columns: tuple[str, ...] = ()
     """What the model calls its columns, if it does; rows that call them otherwise are refused."""
@@ -101,23 +103,23 @@ class Secured(Shown, ABC):
         return self._join(session, None if x is None else self._prepared(x))
 
     @abstractmethod
-    def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
+    def forecast(self, shape: tuple[int, ...], *, bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost, from public facts alone.
 
         Args:
             shape: of the whole input, rows first.
-            input_bound: how large it can be, if the model was made without a bound.
+            bound: how large it can be, if the model was made without a bound.
         """
 
-    def facts(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> PublicFacts:
+    def facts(self, shape: tuple[int, ...], *, bound: float | None = None) -> PublicFacts:
         """Return the public facts about an input of this shape, and about the weights."""
-        bound = known_bound(input_bound, self._known_bound)
+        bound = known_bound(bound, self._known_bound)
         bounds = {name: size_of(largest(value)) for name, value in self._sized().items()}
         bounds |= self._agreed_bounds()
         if isinstance(self.model, Forest):
             shape = (shape[0], self.model.weights["select"].shape[0])
         gains = {name: size_of(quarters_of(gain)) for name, gain in self._gains().items()}
-        return PublicFacts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
+        return PublicFacts(shape=shape, bound=bound, weight_bounds=bounds, gains=gains)
 
     @abstractmethod
     def plan(self, facts: PublicFacts) -> Plan:
@@ -216,7 +218,7 @@ class Secured(Shown, ABC):
 
     def _rows(self) -> list[tuple[str, ...]]:
         """Say what is computed, by whom, and how exactly; no weight is shown."""
-        crew, bound = self.crew, self.input_bound
+        crew, bound = self.crew, self.bound
         dealt = "" if crew.dealer is None else f", {crew.dealer} (dealer)"
         steps: list[tuple[str, ...]] = [("model", getattr(self.model, "__name__", "a function"))]
         if isinstance(self.model, Forest):
@@ -255,7 +257,7 @@ class Secured(Shown, ABC):
     @property
     def _known_bound(self) -> float | None:
         """Return what is known about the size of the input before it is there."""
-        return self.input_bound if self._entries is None else 1.0
+        return self.bound if self._entries is None else 1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -304,7 +306,7 @@ def known_bound(*given: float | None) -> float:
     for bound in given:
         if bound is not None:
             return bound
-    raise ConfigError("a forecast wants input_bound, how large the input can be")
+    raise ConfigError("a forecast wants bound, how large the input can be")
 
 
 def check_classes(shape: tuple[int, ...]) -> None:

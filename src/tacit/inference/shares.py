@@ -39,10 +39,10 @@ class SecuredOnShares(Secured):
         """Run the parties as threads of this process, and return the client's answer."""
         return self._in_threads(x, self._join)
 
-    def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
+    def forecast(self, shape: tuple[int, ...], *, bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost, from public facts alone."""
         walker = self._walker()
-        plan, program = self._fitted(self.facts(shape, input_bound=input_bound), walker)[1:]
+        plan, program = self._fitted(self.facts(shape, bound=bound), walker)[1:]
         walker.execute(plan, program)
         return walker.forecast()
 
@@ -93,7 +93,7 @@ class SecuredOnShares(Secured):
             raise DisagreementError(self.crew.client, f"announced an input that has {words}")
         bounds, gains = share_weight_facts(session, self.crew.server, self._sized(), self._gains())
         bounds |= self._agreed_bounds()
-        return PublicFacts(shape=shape, input_bound=bound, weight_bounds=bounds, gains=gains)
+        return PublicFacts(shape=shape, bound=bound, weight_bounds=bounds, gains=gains)
 
     def _is_too_much(self, shape: tuple[int, ...]) -> str:
         """Say what is too much of an input that names entries of a table; nothing if all is well.
@@ -158,7 +158,7 @@ class SecuredOnShares(Secured):
             shape, frac_bits = (*shape, entries), 0  # zeros and ones: nothing is rounded behind
 
         def program(ops: Any) -> Tensor | None:  # PlanOps and SecretOps have different tensors
-            bound = facts.input_bound
+            bound = facts.bound
             x = ops.input("x", owner=crew.client, shape=shape, bound=bound, frac_bits=frac_bits)
             weights = {
                 name: ops.input(

@@ -1,9 +1,10 @@
-"""Jobs of kind "infer": a network made private, from a job file."""
+"""Jobs of kind "infer": a model made private, asked about rows, from a job file."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,31 +13,90 @@ from torch import Tensor, nn
 from tacit import ring
 from tacit.data.metrics import put_beside
 from tacit.data.source import NOTHING, Given, shaped
-from tacit.errors import ConfigError, InputError
+from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.extras import check_extra
 from tacit.files import check_file
 from tacit.inference import (
     Forest,
     PrivateAnswer,
     Secured,
+    Sizes,
     agree_on_forest,
+    claims_of,
+    plan_prediction,
     predict,
     predict_plain,
     secure,
     table_of,
 )
 from tacit.inference.answers import AnsweredRows, Labels, read_answers
-from tacit.inference.service import answer_columns, answer_once, load_share
+from tacit.inference.facts import INPUT
+from tacit.inference.forest import FOREST
+from tacit.inference.models import load_forest, load_linear, load_owned, load_part, load_trees
+from tacit.inference.predict import MODEL, told_in_prediction
+from tacit.inference.secured import Direct
+from tacit.inference.service import (
+    ServiceTask,
+    answer_columns,
+    answer_once,
+    claim_of_columns,
+    load_share,
+    plan_columns,
+    plan_once,
+)
+from tacit.inference.service.once import COLUMNS
+from tacit.inference.spec import InferSpec
 from tacit.jobs import folder
-from tacit.jobs.infer_data import load_forest, load_linear, load_owned, load_part, load_trees
-from tacit.jobs.infer_direct import ask_direct
-from tacit.jobs.infer_job import InferJob
-from tacit.jobs.kind import Part, Place
-from tacit.matching import align_in_the_clear, align_rows, announce_ids
-from tacit.nn import as_input, import_module
+from tacit.jobs.config import Job
+from tacit.jobs.kind import (
+    Asked,
+    Kind,
+    Outlook,
+    Part,
+    Place,
+    evenly,
+    matched,
+    matching_leaks,
+    unread,
+)
+from tacit.matching import (
+    align_in_the_clear,
+    align_rows,
+    announce_ids,
+    claims_of_matching,
+    declare_matching,
+)
+from tacit.mpc import Plan, find_protocol, sum_forecasts
+from tacit.nn import as_input, import_module, logistic_class, logistic_score
 from tacit.nn.code import OwnModel
+from tacit.nn.models import linear
 from tacit.party import Session
-from tacit.result import Metric, Result
+from tacit.result import Leak, Metric, Result
+from tacit.spec import refuse, refuse_together
+
+_ABSENT = "The owner's weights are not here; "
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferJob(InferSpec, Job):
+    """A whole job file of kind "infer"."""
+
+    def __post_init__(self) -> None:
+        refuse_together(self.check_tables, self.check_parties, self._check_enclave)
+        self.check_room()
+
+    def _check_enclave(self) -> None:
+        owner, is_inside = self.model.owner or "", self.protocol.kind == "enclave"
+        entry = self.parties.get(owner)
+        if not is_inside or entry is None or self.ring.frac_bits is not None:
+            return
+        if entry.enclave is None:
+            text = f'missing; wanted enclave = "simulated": {owner} must attest what it runs'
+            refuse(f"parties.{owner}.enclave", text)
+
+    def shared_task(self) -> ServiceTask:
+        """Return what is answered from a shared network."""
+        return ServiceTask.of(self, name=self.job.name, clients=(self.data.owner,))
 
 
 def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
@@ -60,7 +120,12 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
     if job.model.code is not None and (not job.is_linear or job.model.owner in parties):
         OwnModel.read(job.model.code)
     if job.is_shared:
-        _check_shares(job, [name for name in job.holders if name in parties])
+        for name in job.holders:
+            if name in parties:
+                if name not in job.model.shares:
+                    text = "missing; wanted the file with its share"
+                    raise ConfigError(f"model.shares.{name}: {text}")
+                check_file(job.model.shares[name], f"model.shares.{name}")
     elif job.model.owner in parties:
         _check_model(job)
 
@@ -99,11 +164,8 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
         with session.progress.stage("load"):
             if session.me == job.data.owner:
                 x, labels = load_rows(job, place.search, place.given)
-        if job.is_direct:
-            answer = ask_direct(session, job, x, place)
-        else:
-            ask = _ask_linear if job.is_linear else _ask_shared if job.is_shared else _ask_owner
-            answer = ask(session, job, x, place)
+        ask = _ask_linear if job.is_linear else _ask_shared if job.is_shared else _ask_owner
+        answer = ask(session, job, x, place)
     values = answer.values
     files: dict[str, str | bytes] = {}
     utility: tuple[Metric, ...] = ()
@@ -123,12 +185,28 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
 
 
 def _ask_linear(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:
-    """Ask a model of one linear layer, whose bounds are agreed and whose width the rows tell."""
+    """Ask a model of one linear layer, whose bounds are agreed and whose width is told."""
     weights = None
     if session.me == job.model.owner:
         with session.progress.stage("load"):
             weights = load_linear(job, place.search, place.given)
-    return predict(session, job.task(), features=x, weights=weights)
+    if not job.is_direct:
+        return predict(session, job, features=x, weights=weights)
+    if weights is not None:
+        session.publish(MODEL, (len(weights["weight"]),))
+    else:
+        (wide,) = session.learn(job.crew.server, MODEL)
+        if x is not None and wide != x.shape[1]:
+            raise DisagreementError(
+                job.crew.server, f"its model wants {wide} features, the rows have {x.shape[1]}"
+            )
+        weights = _empty(wide)
+    answer = make_private(job, weights).join(session, x)
+    if answer.values is None:
+        return answer
+    # Under he its receiver makes a probability of the score.
+    numbers = answer.values[:, 0]
+    return replace(answer, values=numbers.sigmoid() if job.protocol.kind == "he" else numbers)
 
 
 def _ask_shared(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:
@@ -172,26 +250,34 @@ def _as_classes(job: InferJob, answer: PrivateAnswer) -> PrivateAnswer:
 
 def _ask_owner(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:
     """Ask a network or a forest that one party owns."""
+    is_owner = session.me == job.model.owner
     if job.model.is_forest:
-        mine = load_forest(job) if session.me == job.model.owner else None
+        mine = load_forest(job) if is_owner else None
         forest = agree_on_forest(session, job.crew.server, mine)
         return make_private(job, forest).join(session, x)
     module = job.model.module()
     with session.progress.stage("load"):
-        if session.me == job.model.owner:
-            load_owned(module, job, place.given)
+        if is_owner:
+            load_owned(module, job, place.given, place.inside)
     return make_private(job, module).join(session, x)
 
 
-def make_private(job: InferJob, model: nn.Module | Forest) -> Secured:
-    """Make the model of an owner private, as the job says."""
+def make_private(job: InferJob, model: nn.Module | Forest | Mapping[str, Tensor]) -> Secured:
+    """Make a model private as the job says; weights alone are those of one linear layer."""
+    weights: Mapping[str, Tensor] | None = None
+    held: Any = model.double() if isinstance(model, nn.Module) else model
+    reveal = job.protocol.reveal
+    if isinstance(model, Mapping):
+        inside = logistic_class if reveal == "class" else logistic_score
+        weights, held, reveal = model, linear if job.protocol.kind == "he" else inside, "output"
     return secure(
-        model.double() if isinstance(model, nn.Module) else model,
+        held,
         protocol=job.protocol.kind,
+        weights=weights,
         crew=job.crew,
-        reveal="class" if job.protocol.reveal == "class" else "output",
-        frac_bits=job.frac_bits,
-        input_bound=job.data.bound,
+        reveal="class" if reveal == "class" else "output",
+        frac_bits=job.ring.frac_bits if job.is_direct else job.frac_bits,
+        bound=job.data.bound,
         cap=job.model.cap,
     )
 
@@ -219,8 +305,7 @@ def compare_plain(job: InferJob, result: Result, answers: Tensor, search: Sequen
 
 def _answer_plain(job: InferJob, x: Tensor, search: Sequence[Path]) -> Tensor:
     if job.is_linear:
-        reveal: Literal["class", "score"] = "class" if job.protocol.reveal == "class" else "score"
-        return predict_plain(x, load_linear(job, search), reveal=reveal)
+        return predict_plain(x, load_linear(job, search), reveal=job.reveal)
     if job.model.is_forest and job.model.file is not None:
         return torch.from_numpy(load_trees(job.model.file).predict(x.numpy()))
     module = job.model.module().double()
@@ -291,9 +376,188 @@ def _load_share(job: InferJob, name: str, given: Given = NOTHING) -> dict[str, T
     return load_share(path, frac_bits=job.frac_bits, bound=job.model.weight_bound)
 
 
-def _check_shares(job: InferJob, holders: Sequence[str]) -> None:
-    for name in holders:
-        path = job.model.shares.get(name)
-        if path is None:
-            raise ConfigError(f"model.shares.{name}: missing; wanted the file with its share")
-        check_file(path, f"model.shares.{name}")
+def forecast(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers of a network, owned or shared."""
+    if job.is_direct:
+        return _forecast_direct(job, asked)
+    if job.is_linear:
+        return _forecast_linear(job, asked)
+    asked.refuse("features")
+    if job.data.owners:
+        return _forecast_columns(job, asked)
+    shape = find_shape(job, asked.search, asked.rows)
+    parties = tuple(job.parties)
+    if job.is_shared:
+        task = job.shared_task()
+        task.refuse_view(job.data.owner)
+        walk = plan_once(task, client=job.data.owner, shape=shape, parties=parties)
+        return Outlook(
+            about=job.protocol.kind,
+            lines=(f"rows of shape {shape}; {_steps(walk.runs[-1][0])}",),
+            forecast=sum_forecasts(walk.runs),
+            leaks=(*walk.leaks(), *INPUT.leaks(job.data.owner, parties)),
+            claims=find_protocol(job.protocol.kind).claims,
+        )
+    note: tuple[str, ...] = (
+        f"{_ABSENT}how large they are decides bits of masks, and is taken from fresh ones: bytes "
+        "may differ a little.",
+    )
+    model, note = (load_forest(job), ()) if job.model.is_forest else _owned(job, note)
+    private = make_private(job, model)
+    plan = private.plan(private.facts(shape))
+    return Outlook(
+        about=plan.protocol,
+        lines=(f"rows of shape {shape}; {_steps(plan)}", *note),
+        forecast=sum_forecasts([(plan, 1)]),
+        leaks=(*plan.leaks, *_forest_leaks(job), *private.told(parties)),
+        claims=private.claims(),
+    )
+
+
+def _forecast_direct(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast answers between the two owners alone."""
+    if job.is_linear:
+        sizes = _sizes(job, asked)
+        shape: tuple[int, ...] = (sizes.rows, sizes.features)
+    else:
+        asked.refuse("features")
+        shape = find_shape(job, asked.search, asked.rows)
+    private, note = find_direct(job, shape, asked.search)
+    return Outlook(
+        about=job.protocol.kind,
+        lines=(*private.lines(shape), *note),
+        forecast=private.forecast(shape),
+        leaks=(
+            *private.leaks(shape),
+            *(MODEL.leaks(job.crew.server, tuple(job.parties)) if job.is_linear else ()),
+            *_forest_leaks(job),
+            *private.told(tuple(job.parties)),
+        ),
+        claims=private.claims(),
+    )
+
+
+def _forecast_linear(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers of a model of one linear layer."""
+    sizes = _sizes(job, asked)
+    walker = plan_prediction(job, sizes)
+    what = f"{sizes.rows} rows of {sizes.features} features; {_steps(walker.runs[0][0])}"
+    return Outlook(
+        about=walker.protocol,
+        lines=(what,),
+        forecast=walker.forecast(),
+        leaks=(*walker.leaks(), *told_in_prediction(job, tuple(job.parties))),
+        claims=claims_of(job),
+    )
+
+
+def find_direct(
+    job: InferJob, shape: tuple[int, ...], search: Sequence[Path]
+) -> tuple[Direct, tuple[str, ...]]:
+    """Return the private model for a forecast, with the owner's weights if they are here."""
+    note: tuple[str, ...] = (f"{_ABSENT}parameters are chosen for fresh ones.",)
+    model: nn.Module | Forest | Mapping[str, Tensor]
+    if job.model.is_forest:
+        model, note = load_forest(job), ()
+    elif job.is_linear:
+        try:
+            model, note = load_linear(job, search), ()
+        except InputError:
+            model = _empty(shape[1])
+    else:
+        model, note = _owned(job, note)
+    made = make_private(job, model)
+    assert isinstance(made, Direct)  # noqa: S101 - the job says so
+    return made, note
+
+
+def _empty(wide: int) -> dict[str, Tensor]:
+    """Return a linear model that says nothing."""
+    return {
+        "weight": torch.ones((wide, 1), dtype=torch.float64),
+        "bias": torch.zeros(1, dtype=torch.float64),
+    }
+
+
+def _forest_leaks(job: InferJob) -> tuple[Leak, ...]:
+    """List what the owner of a forest tells of it."""
+    return FOREST.leaks(job.crew.server, tuple(job.parties)) if job.model.is_forest else ()
+
+
+def _sizes(job: InferJob, asked: Asked) -> Sizes:
+    if asked.rows is not None and asked.features is not None:
+        return Sizes(rows=asked.rows, features=asked.features)
+    try:
+        found = load_rows(job, asked.search)[0].shape
+    except InputError as error:
+        raise unread(error, "--rows and --features") from error
+    return Sizes(rows=asked.rows or found[0], features=asked.features or found[1])
+
+
+def _owned(job: InferJob, note: tuple[str, ...]) -> tuple[nn.Module, tuple[str, ...]]:
+    """Return the network, with the owner's weights if they are here, or else a note."""
+    module = job.model.module()
+    try:
+        load_owned(module, job)
+    except InputError:
+        return module, note
+    return module, ()
+
+
+def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
+    """Forecast the answers about rows whose columns lie with several owners."""
+    task, receiver = job.shared_task(), job.data.owner
+    task.refuse_view()
+    rows, widths, counts = _columns(job, asked)
+    walk = plan_columns(
+        task, receiver=receiver, widths=widths, rows=rows, parties=tuple(job.parties)
+    )
+    return Outlook(
+        about=job.protocol.kind,
+        lines=(f"{rows} common rows; {_steps(walk.runs[-1][0])}", *matched(counts)),
+        forecast=sum_forecasts(walk.runs, before=declare_matching(counts)),
+        leaks=(
+            *matching_leaks(job, counts, rows),
+            *walk.leaks(),
+            *COLUMNS.leaks_of_all(widths, tuple(job.parties)),
+        ),
+        claims=(
+            *find_protocol(job.protocol.kind).claims,
+            *claims_of_matching(counts),
+            claim_of_columns(task, receiver),
+        ),
+    )
+
+
+def _columns(job: InferJob, asked: Asked) -> tuple[int, dict[str, int], dict[str, int]]:
+    """Return the common rows, and the columns and ids of every owner."""
+    owners = tuple(job.data.owners)
+    if asked.rows is not None:
+        widths = evenly(job.model.inputs[0], owners)
+        return asked.rows, widths, dict.fromkeys(owners, asked.rows)
+    try:
+        found = {
+            name: table.source(name).load(asked.search) for name, table in job.data.owners.items()
+        }
+    except InputError as error:
+        raise unread(error, "--rows") from error
+    counts = {name: len(one.ids) for name, one in found.items()}
+    common = align_in_the_clear(found)
+    widths = {name: one.features.shape[1] for name, one in common.items()}
+    return len(common[owners[0]].ids), widths, counts
+
+
+def _steps(plan: Plan) -> str:
+    kernels = Counter(type(step.kernel).__name__ for step in plan.steps)
+    return f"{len(plan.steps)} steps: " + ", ".join(
+        f"{count} × {name}" for name, count in sorted(kernels.items())
+    )
+
+
+KIND = Kind(
+    record=InferJob,
+    check_inputs=check_inputs,
+    take_part=take_part,
+    complete=complete,
+    forecast=forecast,
+)

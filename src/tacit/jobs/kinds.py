@@ -20,30 +20,6 @@ def _named(module: str, name: str = "KIND") -> Callable[[], Kind[Job]]:
     return lambda: of_any(getattr(import_module(f"tacit.jobs.{module}"), name))
 
 
-def _infer() -> Kind[Job]:
-    from tacit.jobs import forecast, infer
-    from tacit.jobs.infer_job import InferJob
-
-    return of_any(
-        Kind(
-            record=InferJob,
-            check_inputs=infer.check_inputs,
-            take_part=infer.take_part,
-            complete=infer.complete,
-            forecast=forecast.forecast_inference,
-        )
-    )
-
-
-def _serve() -> Kind[Job]:
-    from tacit.jobs import forecast, serve
-    from tacit.jobs.serve_job import ServeJob
-
-    return of_any(
-        Kind(record=ServeJob, check_inputs=serve.check_inputs, forecast=forecast.forecast_service)
-    )
-
-
 def _federated() -> Kind[Job]:
     from tacit.jobs import federated, forecast_alone
     from tacit.jobs.federated_job import FederatedJob
@@ -63,9 +39,9 @@ KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
     "audit-llm": _named("audit", "KIND_LLM"),
     "federated": _federated,
     "fit": _named("fit"),
-    "infer": _infer,
+    "infer": _named("infer"),
     "split": _named("split"),
-    "serve": _serve,
+    "serve": _named("serve"),
     "text": _named("text"),
     "train": _named("train"),
     "verify": _named("verify"),
@@ -110,7 +86,7 @@ def find_kind(raw: Mapping[str, object], source: str) -> Kind[Job]:
     name = head.get("kind") if isinstance(head, dict) else None
     if name is None:
         # Let the reader of records say what a whole head looks like.
-        return _infer()
+        return KINDS["infer"]()
     if not isinstance(name, str) or name not in KINDS:
         near = suggest(name, KINDS) if isinstance(name, str) else ""
         wanted = ", ".join(repr(known) for known in KINDS)

@@ -1,24 +1,117 @@
-"""``tacit serve``: the servers and the dealer of a prediction service, up until stopped."""
+"""Jobs of kind "serve": the servers and the dealer of a prediction service, up until stopped."""
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
-from tacit.errors import ConfigError
-from tacit.inference.service import load_share
-from tacit.inference.service.attend import Note, Post, attend
-from tacit.jobs.config import job_digest, parse_address
-from tacit.jobs.serve_job import ServeJob, own_identity
+from tacit.crypto import Identity, load_identity, load_pinned, make_identity, parse_name
+from tacit.errors import ConfigError, IdentityError
+from tacit.inference.service import ServiceTask, load_share, plan_service
+from tacit.inference.service.attend import Note, Post, attend, foreseen
+from tacit.inference.spec import ServeSpec
+from tacit.jobs.config import Fingerprint, Job, PartyEntry, job_digest, parse_address
+from tacit.jobs.kind import Asked, Kind, Outlook
 from tacit.jobs.toml import read_toml
+from tacit.mpc import find_protocol, sum_forecasts
 from tacit.party import Meeting, Progress, Session, joined, merge_results, run_threads
 from tacit.report.words import STAGES
 from tacit.result import Result
-from tacit.spec import read_record
-from tacit.transport import listen
+from tacit.spec import Problem, RefusedError, read_record, refuse_together
+from tacit.transport import Patience, Peer, listen
+
+_WEEK_S = 7 * 86400.0
+"""A service may be idle for this long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientEntry:
+    """[clients.NAME]: the key by which a client is known."""
+
+    key: Fingerprint | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeJob(ServeSpec, Job):
+    """A whole job file of kind "serve"."""
+
+    clients: Mapping[str, ClientEntry]
+
+    def __post_init__(self) -> None:
+        refuse_together(super().__post_init__, self.check_parties, self._check_clients)
+
+    @property
+    def patience(self) -> Patience:
+        """Return how long servers wait: for the next question, a week."""
+        return replace(self.network, stall_s=max(self.network.stall_s, _WEEK_S))
+
+    def task(self) -> ServiceTask:
+        """Return what is served."""
+        return ServiceTask.of(self, name=self.job.name, clients=sorted(self.clients))
+
+    def address(self, server: str) -> tuple[str, int]:
+        """Return the address for a server's clients."""
+        return parse_address(self.service.doors[server])
+
+    def client_peers(self) -> dict[str, Peer]:
+        """Return the clients, as a server knows them."""
+        return {name: Peer(None, entry.key or "") for name, entry in self.clients.items()}
+
+    def server_peers(self) -> dict[str, Peer]:
+        """Return the servers, as a client dials them."""
+        return {
+            name: Peer(self.address(name), self.parties[name].key or "")
+            for name in self.protocol.compute
+        }
+
+    def with_keys(self, keys: Path, *, may_make: bool) -> Self:
+        """Fill in the keys that the file leaves out, from a folder that holds all of them.
+
+        So a service can be tried on one machine without pasting fingerprints.
+
+        Raises:
+            ConfigError: the file has no key for someone, and the folder has none either.
+        """
+        missing_party = {name for name, entry in self.parties.items() if entry.key is None}
+        missing = missing_party | {n for n, entry in self.clients.items() if entry.key is None}
+        found = {name: _identity(keys, name, may_make).fingerprint for name in sorted(missing)}
+        parties = {
+            name: replace(entry, key=found[name]) if name in missing_party else entry
+            for name, entry in self.parties.items()
+        }
+        clients = {
+            name: ClientEntry(key=entry.key or found[name]) for name, entry in self.clients.items()
+        }
+        return replace(self, parties=parties, clients=clients)
+
+    def _check_clients(self) -> None:
+        """Refuse a client that is a party too, or another client: limits hold for each key."""
+        if problems := tuple(self._wrong_clients()):
+            raise RefusedError(*problems)
+
+    def _wrong_clients(self) -> Iterator[Problem]:
+        if not self.clients:
+            yield Problem("clients", "wanted at least one client, got none")
+        for name in self.clients:
+            try:
+                parse_name(name)
+            except IdentityError as error:
+                yield Problem("clients", str(error))
+            if name in self.parties:
+                yield Problem(f"clients.{name}", "has the name of a party; every key needs its own")
+        seen = {
+            entry.key: f"parties.{name}.key" for name, entry in self.parties.items() if entry.key
+        }
+        for name, entry in self.clients.items():
+            if entry.key is not None and entry.key in seen:
+                text = f"is the same as {seen[entry.key]}; everyone needs a key of its own"
+                yield Problem(f"clients.{name}.key", text)
+            elif entry.key is not None:
+                seen[entry.key] = f"clients.{name}.key"
 
 
 def load_service(path: Path) -> ServeJob:
@@ -88,6 +181,31 @@ def serve_as(
         return replace(result, launched="remote")
 
 
+def forecast(job: ServeJob, asked: Asked) -> Outlook:
+    """Forecast the start of a service, and every size of a batch."""
+    asked.refuse("rows", "features")
+    task = job.task()
+    walk = plan_service(task, parties=tuple(job.parties))
+    lines = ["The figures below are for starting: weights are checked, and opened under masks."]
+    for size in task.sizes:
+        cost = sum_forecasts((plan, 1) for plan in walk.plans_of(size)).cost
+        volume = dict.fromkeys(("offline", "online"), 0)
+        for one in cost.traffic:
+            volume[one.phase] += one.payload_bytes
+        many = "1 row" if size == 1 else f"up to {size} rows"
+        lines.append(
+            f"A batch of {many}: {volume['online']:,} B in {cost.online_rounds} rounds, "
+            f"offline {volume['offline']:,} B; what goes to and from clients comes on top."
+        )
+    return Outlook(
+        about=job.protocol.kind,
+        lines=tuple(lines),
+        forecast=sum_forecasts((plan, 1) for plan in walk.plans_of(0)),
+        leaks=foreseen(task, walk),
+        claims=find_protocol(job.protocol.kind).claims,
+    )
+
+
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
     """Give an event that Ctrl-C and a request to terminate set, instead of ending us midway."""
@@ -116,7 +234,7 @@ def _posts(
         if path is None:
             raise ConfigError(f"model.shares.{name}: missing; wanted the file with its share")
         posts[name] = Post(
-            share=load_share(path, frac_bits=job.ring.frac_bits, bound=job.model.bound),
+            share=load_share(path, frac_bits=job.frac_bits, bound=job.weight_bound),
             identity=own_identity(job, name, keys),
             address=job.address(name),
             clients=job.client_peers(),
@@ -124,3 +242,32 @@ def _posts(
             stop=stop,
         )
     return posts
+
+
+def own_identity(job: ServeJob, me: str, keys: Path) -> Identity:
+    """Load a key, and make sure that it is the one that the job names.
+
+    Raises:
+        ConfigError: the job knows nobody of that name, or by another key.
+    """
+    entry: PartyEntry | ClientEntry | None = job.parties.get(me) or job.clients.get(me)
+    if entry is None:
+        known = ", ".join((*job.parties, *job.clients))
+        raise ConfigError(f"the job knows no {me!r}; it has {known}")
+    table = "parties" if me in job.parties else "clients"
+    return load_pinned(keys, me, entry.key, table=table)
+
+
+def _identity(keys: Path, name: str, may_make: bool) -> Identity:
+    try:
+        return load_identity(keys, name)
+    except IdentityError as error:
+        if may_make:
+            return make_identity(name, keys)
+        raise ConfigError(
+            f"the job has no key for {name!r}, and {keys} holds none: run `tacit keys {name}` "
+            "where it is, and paste the line it prints"
+        ) from error
+
+
+KIND = Kind(record=ServeJob, check_inputs=check_inputs, forecast=forecast)

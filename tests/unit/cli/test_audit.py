@@ -24,7 +24,7 @@ from tacit.jobs import folder
 from tacit.jobs.audit import AuditJob, audit_job, check_inputs, run
 from tacit.jobs.audit_target import make_target
 from tacit.jobs.federated_job import FederatedJob
-from tacit.jobs.infer_job import InferJob
+from tacit.jobs.infer import InferJob
 from tacit.jobs.split import SplitJob
 from tacit.jobs.toml import read_toml
 from tacit.jobs.train import TrainJob

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tacit
 from tacit.errors import ConfigError
 from tacit.jobs.config import PartyEntry, parse_address, with_parties
-from tacit.jobs.infer_job import InferJob as Job
+from tacit.jobs.infer import InferJob as Job
 from tacit.jobs.kinds import load_job, read_job
 
 ROOT = Path(tacit.__file__).parents[2]

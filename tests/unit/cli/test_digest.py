@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from tacit.jobs.config import job_digest, shared_content
-from tacit.jobs.infer_job import InferJob as Job
+from tacit.jobs.infer import InferJob as Job
 from tacit.spec import read_record
 
 KEY = "sha256:" + "ab" * 32

@@ -10,9 +10,9 @@ import torch
 from tacit import ring
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DataError
-from tacit.jobs import folder, infer, infer_data
+from tacit.inference.models import load_owned
+from tacit.jobs import folder, infer
 from tacit.jobs.config import job_digest
-from tacit.jobs.forecast import forecast_inference
 from tacit.jobs.kind import Asked, Place
 from tacit.jobs.kinds import find_kind, load_job, read_job
 from tacit.mpc.mixing import NO_DEALER
@@ -73,7 +73,7 @@ def test_the_classes_are_those_of_the_network_in_the_clear(make_job, tmp_path, p
     assert parts["lab"].files == parts["dealer"].files == {}
     (tmp_path / folder.PREDICTIONS).write_text(parts["clinic"].files[folder.PREDICTIONS])
     merged = merge_results(tuple(parts[name].result for name in job.parties))
-    assert set(merged.leakage) == set(forecast_inference(job, Asked()).leaks)
+    assert set(merged.leakage) == set(infer.forecast(job, Asked()).leaks)
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
     assert found["answers equal to plaintext"].value == 1.0
@@ -92,7 +92,7 @@ def test_two_parties_without_a_dealer_answer_as_the_network_and_as_forecast(make
         wanted = module(infer.load_rows(job, ())[0].float()).argmax(1)
     assert parts["clinic"].values.tolist() == wanted.tolist()
     merged = merge_results(tuple(one.result for one in parts.values()))
-    outlook = forecast_inference(job, Asked())
+    outlook = infer.forecast(job, Asked())
     assert without_setup(merged.metered) == outlook.forecast.cost
 
 
@@ -140,7 +140,7 @@ def test_a_forest_from_a_file_answers_as_its_library_and_shows_its_size(
     parts = run_job(job)
     found = parts["clinic"].values.tolist()
     assert found == model.predict(data.unscaled()[:12]).tolist()
-    outlook = forecast_inference(job, Asked())
+    outlook = infer.forecast(job, Asked())
     merged = merge_results(tuple(parts[name].result for name in job.parties))
     assert outlook.forecast.cost == without_setup(merged.metered)
     assert set(outlook.leaks) == set(merged.leakage)
@@ -295,7 +295,7 @@ def test_a_model_that_nobody_has_answers_as_it_would_in_the_clear(
     assert [name for name, part in parts.items() if part.files] == [owner]
     (tmp_path / folder.PREDICTIONS).write_text(parts[owner].files[folder.PREDICTIONS])
     merged = merge_results(tuple(parts[name].result for name in job.parties))
-    assert set(merged.leakage) == set(forecast_inference(job, Asked()).leaks)
+    assert set(merged.leakage) == set(infer.forecast(job, Asked()).leaks)
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
     assert found["answers equal to plaintext"].value == 1.0
@@ -368,11 +368,11 @@ def test_owners_without_inputs_are_told_before_anyone_connects(make_job):
 def test_weights_of_other_layers_are_refused(make_job):
     job = make_job(model__layers=["dense 9", "relu", "dense 10"])
     with pytest.raises(DataError, match="does not hold the weights of this model"):
-        infer_data.load_owned(parse_layers(job.model.layers, (64,), seed=0), job)
+        load_owned(parse_layers(job.model.layers, (64,), seed=0), job)
 
 
 def test_a_file_that_is_no_archive_is_refused(make_job, tmp_path):
     path = tmp_path / "noise.npz"
     path.write_bytes(b"noise")
     with pytest.raises(DataError, match=r"not a \.npz file of weights"):
-        infer_data.load_owned(torch.nn.Linear(2, 2), make_job(model__file=str(path)))
+        load_owned(torch.nn.Linear(2, 2), make_job(model__file=str(path)))

@@ -15,10 +15,10 @@ from tacit.cli.main import Edge, run_command
 from tacit.crypto import make_identity
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DisagreementError, TacitError
+from tacit.inference.spec import parse_kind
 from tacit.jobs import infer
 from tacit.jobs.config import job_digest
-from tacit.jobs.forecast import forecast_inference
-from tacit.jobs.infer_job import parse_kind
+from tacit.jobs.infer import forecast
 from tacit.jobs.kind import Asked, Place
 from tacit.jobs.kinds import find_kind, load_job
 from tacit.mpc.registry import parse_protocol
@@ -85,7 +85,7 @@ def run(job, tmp_path, inside=None):
     meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
     parts = run_threads(dict.fromkeys(job.parties, party), meeting)
     merged = merge_results(tuple(parts[name].result for name in job.parties))
-    planned = forecast_inference(job, Asked())
+    planned = forecast(job, Asked())
     assert without_setup(merged.metered) == planned.forecast.cost
     assert set(merged.leakage) == set(planned.leaks)
     return parts["clinic"].values, replace(merged, utility=parts["clinic"].result.utility)
@@ -107,7 +107,7 @@ def test_a_network_answers_inside_and_the_result_says_no_guarantee(weights, tmp_
     plain = infer._answer_plain(job, infer.load_rows(job, ())[0], ())
     assert torch.allclose(values, plain if reveal == "output" else plain.argmax(dim=-1).double())
     assert "no guarantee: simulated" in result.notes[0]
-    assert "no guarantee: simulated" in forecast_inference(job, Asked()).lines[1]
+    assert "no guarantee: simulated" in forecast(job, Asked()).lines[1]
 
 
 def test_a_sealed_model_opens_in_the_enclave_of_its_job_alone(weights, tmp_path):
@@ -202,13 +202,13 @@ def test_what_does_not_fit_two_owners_is_refused_by_its_key(weights):
     with pytest.raises(ConfigError, match=r"protocol.dealer: missing"):
         make(SQUARES, weights, protocol__kind="sealed")
     with pytest.raises(ConfigError, match=r"relu cannot be computed.*sealed"):
-        forecast_inference(make(["dense 6", "relu", "dense 10"], weights), Asked())
+        forecast(make(["dense 6", "relu", "dense 10"], weights), Asked())
 
 
 def test_the_example_of_cryptonets_is_planned_for_one_row_and_for_a_batch(monkeypatch):
     monkeypatch.chdir(JOBS.parents[1])
     job = load_job(JOBS / "infer-encrypted.toml")
-    one, many = forecast_inference(job, Asked()), forecast_inference(job, Asked(rows=4096))
+    one, many = forecast(job, Asked()), forecast(job, Asked(rows=4096))
     assert one.lines[0].startswith("rows of shape (2, 1, 28, 28) in row; BFV of degree 16384")
     assert many.lines[0].startswith("rows of shape (4096, 1, 28, 28) in slots; BFV of degree 8192")
     assert one.forecast.cost.online_rounds == many.forecast.cost.online_rounds == 2

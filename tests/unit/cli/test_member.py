@@ -14,7 +14,7 @@ from tacit.errors import ConfigError, PartyError
 from tacit.inference import save_logistic
 from tacit.inference.answers import AnsweredRows
 from tacit.jobs.config import PartyEntry, with_parties
-from tacit.jobs.infer_job import InferJob as Job
+from tacit.jobs.infer import InferJob as Job
 from tacit.party import StatusPipe
 from tacit.spec import read_record
 

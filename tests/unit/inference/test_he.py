@@ -115,7 +115,7 @@ def exact(whole, rows):
 def test_every_verb_of_a_circuit_is_torchs_and_its_range_holds(verb):
     program, shape = {**VERBS, "grouped": GROUPED, "secrets": SECRETS}[verb]
     x = rows_of(shape)
-    whole = make_whole(trace(program, W, shape), bits=14, input_bound=1.0)
+    whole = make_whole(trace(program, W, shape), bits=14, bound=1.0)
     found = exact(whole, x.reshape(3, -1).numpy())
     wanted = program(TorchOps(), W, x)
     real = torch.from_numpy((found * 2.0**-whole.out.scale).astype(float)).reshape(wanted.shape)
@@ -128,7 +128,7 @@ def test_every_verb_of_a_circuit_is_torchs_and_its_range_holds(verb):
 def test_every_verb_is_exact_on_ciphertexts(verb):
     program, shape = {**VERBS, "grouped": GROUPED, "secrets": SECRETS}[verb]
     x = rows_of(shape)
-    private = tacit.secure(program, protocol="he", weights=W, frac_bits=6, input_bound=1.0)
+    private = tacit.secure(program, protocol="he", weights=W, frac_bits=6, bound=1.0)
     answer = private(x)
     _, whole = private.packing(shape, 1.0)
     wanted = exact(whole, x.reshape(3, -1).numpy()) / 2**whole.out.scale
@@ -193,7 +193,7 @@ def test_both_layouts_give_the_whole_numbers_exactly_at_the_cost_that_was_foreca
     net, layout, monkeypatch
 ):
     x = rows_of((2, 1, 4, 4))
-    private = tacit.secure(net, protocol="he", frac_bits=3, input_bound=1.0)
+    private = tacit.secure(net, protocol="he", frac_bits=3, bound=1.0)
     answer = as_told(private, x, layout, monkeypatch)
     _, whole = private.packing(tuple(x.shape), 1.0)
     wanted = exact(whole, x.reshape(2, -1).numpy())
@@ -212,7 +212,7 @@ def test_one_linear_layer_goes_by_coefficients_for_a_row_and_in_slots_for_many(r
     layer, x = nn.Linear(300, 40).double(), rows_of((rows, 300))
     if rows > 1:
         layer, x = nn.Linear(2, 3).double(), rows_of((8192 + 5, 2))  # two flights
-    private = tacit.secure(layer, protocol="he", input_bound=1.0)
+    private = tacit.secure(layer, protocol="he", bound=1.0)
     answer = private(x)
     assert private.packing(tuple(x.shape), 1.0)[0].layout == (
         "slots" if rows > 1 else "coefficients"
@@ -240,7 +240,7 @@ def two_squares():
 def test_two_squares_are_exact_and_noise_stays_below_what_the_plan_allows(layout, monkeypatch):
     model = two_squares()
     circuit = trace(model, model.weights, (1, 9))
-    whole = make_whole(circuit, bits=3, input_bound=1.0)
+    whole = make_whole(circuit, bits=3, bound=1.0)
     arranged = layout(9, 2) if layout is InSlots else layout(circuit)
     parameters, _ = choose(whole, lambda ring: arranged.work(ring, whole), depth=2)
     ring = parameters.rings()[0]
@@ -272,7 +272,7 @@ def test_a_circuit_too_deep_is_refused_by_name_and_rings_are_of_128_bits():
         return x
 
     with pytest.raises(ConfigError, match="too deep for protocol 'he': 12 products"):
-        choose_packing(deep, {}, FLAT, bits=8, input_bound=1.0)
+        choose_packing(deep, {}, FLAT, bits=8, bound=1.0)
     for degree, most in MOST_MODULUS_BITS.items():
         ring = SlotRing(
             degree=degree,
@@ -300,7 +300,7 @@ def run_pair(private, x, *, client=None, server=None):
 
 
 def test_insecure_parameters_of_a_server_and_keys_of_another_run_are_refused(monkeypatch):
-    private = tacit.secure(nn.Linear(3, 2), protocol="he", input_bound=1.0)
+    private = tacit.secure(nn.Linear(3, 2), protocol="he", bound=1.0)
     told = secured.Packing.to_numbers
     monkeypatch.setattr(
         secured.Packing, "to_numbers", lambda self: (told(self)[0], 1024, *told(self)[2:])
@@ -333,12 +333,12 @@ def test_garbage_in_a_message_is_blamed_on_its_sender(tag, monkeypatch):
     monkeypatch.setattr(secured, "_send", broken)
     sender = "server" if tag == "he/answers" else "client"
     with pytest.raises(DisagreementError, match=f"'{sender}'"):
-        run_pair(tacit.secure(model, protocol="he", input_bound=1.0), x)
+        run_pair(tacit.secure(model, protocol="he", bound=1.0), x)
 
 
 def test_a_client_that_cheats_asks_one_question_for_every_prime_and_the_claims_say_so():
     model = tacit.nn.import_module(nn.Sequential(nn.Linear(2, 3), Square(), nn.Linear(3, 1)))
-    plan, whole = choose_packing(model, model.weights, (9000, 2), bits=8, input_bound=1.0)
+    plan, whole = choose_packing(model, model.weights, (9000, 2), bits=8, bound=1.0)
     assert plan.layout == "slots"
     assert plan.parameters.moduli > 1
     client = plan.way.client()
@@ -364,7 +364,7 @@ def test_equal_hidden_values_may_undo_each_other():
         model[0].bias[:] = 0.0
         model[2].weight[:] = torch.tensor([[1.0, -1.0, 0.0], [1.0, -1.0, 0.5]])
     imported = tacit.nn.import_module(model)
-    plan, whole = choose_packing(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
+    plan, whole = choose_packing(imported, imported.weights, (9000, 2), bits=8, bound=1.0)
     client = plan.way.client()
     rows = np.array([[1.0, -0.5]])
     sent = client.encrypt(np.rint(rows * 2.0**whole.input_scale).astype(np.int64))
@@ -380,7 +380,7 @@ def test_one_ciphertext_in_two_places_is_refused_before_weights_undo_it():
     with torch.no_grad():
         model.weight[:] = torch.tensor([0.5, -0.5])
     imported = tacit.nn.import_module(nn.Sequential(model))
-    plan, whole = choose_packing(imported, imported.weights, (9000, 2), bits=8, input_bound=1.0)
+    plan, whole = choose_packing(imported, imported.weights, (9000, 2), bits=8, bound=1.0)
     client = plan.way.client()
     server = plan.way.server(client.keys(), whole)
     data = next(iter(client.encrypt(np.array([[3, 3]]))))
@@ -398,7 +398,7 @@ def test_what_he_cannot_do_is_said_where_it_is_asked_for(monkeypatch):
             tacit.secure(nn.Linear(2, 2), protocol="he", **options)
     with pytest.raises(ConfigError, match=r"unknown protocol 'HE'.* he and enclave"):
         tacit.secure(nn.Linear(2, 2), protocol="HE")
-    private = tacit.secure(nn.Linear(2, 2), protocol="he", input_bound=1.0)
+    private = tacit.secure(nn.Linear(2, 2), protocol="he", bound=1.0)
     with pytest.raises(
         InputError, match=r"the module: cannot multiply \(1, 3\) by weights of \(2, 2\)"
     ):

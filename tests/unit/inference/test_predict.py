@@ -4,7 +4,8 @@ import torch
 
 from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES
 from tacit.errors import ConfigError, DisagreementError, RangeError
-from tacit.inference import PredictTask, Sizes, plan_prediction, predict, predict_plain
+from tacit.inference import Sizes, plan_prediction, predict, predict_plain
+from tacit.inference.spec import InferData, InferModel, InferProtection, InferSpec
 from tacit.mpc import PROTOCOLS
 from tacit.party import run_threads
 
@@ -16,18 +17,12 @@ WEIGHTS = {
 }
 
 
-def task(**changes):
-    usual = {
-        "data_owner": ALICE,
-        "model_owner": BOB,
-        "protocol": "sealed",
-        "roles": ROLES,
-        "reveal": "class",
-        "frac_bits": 20,
-        "feature_bound": 1.0,
-        "weight_bound": 8.0,
-    }
-    return PredictTask(**{**usual, **changes})
+def asked(*, data_owner=ALICE, model_owner=BOB, protocol="sealed", reveal="class", bound=1.0):
+    return InferSpec(
+        data=InferData(owner=data_owner, bound=bound),
+        model=InferModel(owner=model_owner, bound=8.0),
+        protocol=InferProtection(kind=protocol, dealer=ROLES.dealer, reveal=reveal),
+    )
 
 
 def run(wanted, *, features=FEATURES, weights=WEIGHTS):
@@ -35,8 +30,8 @@ def run(wanted, *, features=FEATURES, weights=WEIGHTS):
         return predict(
             session,
             wanted,
-            features=features if session.me == wanted.data_owner else None,
-            weights=weights if session.me == wanted.model_owner else None,
+            features=features if session.me == wanted.data.owner else None,
+            weights=weights if session.me == wanted.model.owner else None,
         )
 
     return run_threads(dict.fromkeys(PARTIES, party), MEETING)
@@ -45,7 +40,7 @@ def run(wanted, *, features=FEATURES, weights=WEIGHTS):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("reveal", ["class", "score"])
 def test_private_answers_equal_plain_ones_and_only_the_data_owner_gets_them(protocol, reveal):
-    wanted = task(protocol=protocol, reveal=reveal)
+    wanted = asked(protocol=protocol, reveal=reveal)
     predictions = run(wanted)
     plain = predict_plain(FEATURES, WEIGHTS, reveal=reveal)
     assert torch.allclose(predictions[ALICE].values, plain, rtol=0, atol=1e-4)
@@ -54,18 +49,18 @@ def test_private_answers_equal_plain_ones_and_only_the_data_owner_gets_them(prot
 
 
 def test_the_plan_can_be_made_from_public_sizes_alone():
-    made = plan_prediction(task(), Sizes(rows=70, features=6))
-    assert made.runs == [(run(task())[CAROL].plan, 1)]
+    made = plan_prediction(asked(), Sizes(rows=70, features=6))
+    assert made.runs == [(run(asked())[CAROL].plan, 1)]
 
 
 def test_data_that_does_not_fit_the_model_is_a_disagreement_that_names_both_sizes():
     with pytest.raises(DisagreementError, match=r"has 5 features.*wants 6"):
-        run(task(), features=FEATURES[:, :5])
+        run(asked(), features=FEATURES[:, :5])
 
 
 def test_data_beyond_the_promised_bound_is_refused():
     with pytest.raises(RangeError, match="exceed the bound"):
-        run(task(feature_bound=0.5))
+        run(asked(bound=0.5))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +73,7 @@ def test_data_beyond_the_promised_bound_is_refused():
 )
 def test_a_task_that_protects_nothing_is_refused(change, words):
     with pytest.raises(ConfigError, match=words):
-        task(**change)
+        asked(**change)
 
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (1 << 20, 1 << 10)])

@@ -74,12 +74,12 @@ def test_a_class_is_all_that_is_revealed_if_so_wished():
 
 
 def test_a_forecast_before_is_the_cost_after():
-    private = secure(network(), input_bound=2.0)
+    private = secure(network(), bound=2.0)
     assert private.forecast((4, 6)).cost == without_setup(private(rows()).cost)
 
 
 def test_a_forecast_without_any_bound_is_refused():
-    with pytest.raises(ConfigError, match="input_bound"):
+    with pytest.raises(ConfigError, match="bound"):
         secure(network()).forecast((4, 6))
 
 
@@ -160,7 +160,7 @@ def test_an_input_that_is_no_number_is_refused(value):
 
 def test_an_input_beyond_its_promise_is_refused():
     with pytest.raises(RangeError, match="exceed the bound"):
-        secure(network(), input_bound=1.0)(rows())
+        secure(network(), bound=1.0)(rows())
 
 
 @pytest.mark.parametrize("x", [torch.tensor(1.0), torch.zeros(0, 6), ["one"]])
@@ -238,7 +238,7 @@ def test_a_chosen_cap_is_kept():
 
 def test_a_private_model_and_its_answer_say_what_they_are_and_show_no_weight():
     module = network()
-    private = secure(module, crew=CREW, input_bound=2.0)
+    private = secure(module, crew=CREW, bound=2.0)
     answer = secure(module)(rows())
     weight = f"{module[0].weight[0, 0].item():.4f}"
     for one, words in (

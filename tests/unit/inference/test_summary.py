@@ -5,18 +5,17 @@ import torch
 
 from support.mpc import ALICE, BOB, MEETING, PARTIES, ROLES
 from tacit.errors import DisagreementError
-from tacit.inference import PredictTask, predict
+from tacit.inference import predict
+from tacit.inference.spec import InferData, InferModel, InferProtection, InferRing, InferSpec
 from tacit.party import merge_results, run_threads, without_setup
 
-TASK = PredictTask(
-    data_owner=ALICE,
-    model_owner=BOB,
-    protocol="permuted3",
-    roles=ROLES,
-    reveal="score",
-    frac_bits=16,
-    feature_bound=1.0,
-    weight_bound=1.0,
+SPEC = InferSpec(
+    data=InferData(owner=ALICE),
+    model=InferModel(owner=BOB, bound=1.0),
+    protocol=InferProtection(
+        kind="permuted3", dealer=ROLES.dealer, compute=ROLES.computing, reveal="score"
+    ),
+    ring=InferRing(frac_bits=16),
 )
 
 
@@ -24,7 +23,7 @@ def results():
     def party(session):
         answer = predict(
             session,
-            TASK,
+            SPEC,
             features=torch.ones(4, 2, dtype=torch.float64) if session.me == ALICE else None,
             weights={"weight": torch.ones(2, 1), "bias": torch.zeros(1)}
             if session.me == BOB

@@ -69,7 +69,7 @@ def test_where_eps_is_larger_or_a_party_sees_rows_nothing_is_too_short():
 
 def test_a_model_with_norms_says_in_forecast_and_answer_which_rows_are_too_short():
     module = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6)).eval()
-    private = tacit.secure(module, protocol="sealed", input_bound=64.0)
+    private = tacit.secure(module, protocol="sealed", bound=64.0)
     (note,) = private.forecast((3, 4)).notes
     assert "too small, unnoticed" in note
     assert note in private(torch.ones(3, 4)).result.notes

@@ -123,21 +123,21 @@ def prediction_subject(
         return partial(task.answer, rows=batch)
 
     def values(known: Weights) -> dict[str, tuple[Tensor, float]]:
-        return {name: (one, task.weight_bound) for name, one in known.items()}
+        return {name: (one, task.spec.weight_bound) for name, one in known.items()}
 
     return Subject(
         name=task.name,
-        protocol=task.protocol,
-        roles=task.roles,
+        protocol=task.spec.protocol.kind,
+        roles=task.spec.roles,
         model=task.model,
         rows=rows.double(),
         classes=classes,
         points={0: {name: value.double() for name, value in weights.items()}},
         is_start_public=False,
-        frac_bits=task.frac_bits,
+        frac_bits=task.spec.frac_bits,
         program=program,
         values=values,
-        feature_bound=task.feature_bound,
+        feature_bound=task.spec.bound,
     )
 
 

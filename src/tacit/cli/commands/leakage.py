@@ -24,12 +24,11 @@ from tacit.audit.permutation import (
 )
 from tacit.cli.environment import data_folders
 from tacit.errors import ConfigError
+from tacit.inference.models import load_linear
 from tacit.inference.service import ServiceTask
 from tacit.jobs.config import Job
+from tacit.jobs.infer import InferJob, find_direct
 from tacit.jobs.infer import load_rows as load_questions
-from tacit.jobs.infer_data import load_linear
-from tacit.jobs.infer_direct import find_direct
-from tacit.jobs.infer_job import InferJob
 from tacit.jobs.kinds import load_job
 from tacit.jobs.train import TrainJob
 from tacit.mpc import find_protocol
@@ -164,14 +163,10 @@ def _prediction(job: InferJob, search: Sequence[Path]) -> Subject:
         for name, value in model.initial.items()
     }
     task = ServiceTask(
+        spec=replace(job, protocol=replace(job.protocol, reveal="class")),
         name=job.job.name,
-        roles=job.roles,
-        protocol=job.protocol.kind,
         model=model,
         clients=(job.data.owner,),
-        frac_bits=job.frac_bits,
-        feature_bound=job.data.bound,
-        weight_bound=job.model.weight_bound,
     )
     unknown = torch.zeros(len(features), dtype=torch.int64)
     classes = unknown if labels is None else torch.from_numpy(labels)

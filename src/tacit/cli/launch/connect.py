@@ -25,7 +25,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.inference.service import PredictionClient, connected
 from tacit.jobs.folder import discard
 from tacit.jobs.kinds import kind_of, load_job
-from tacit.jobs.serve_job import ServeJob, own_identity
+from tacit.jobs.serve import ServeJob, own_identity
 from tacit.notebook import Lines, Shown
 from tacit.party import Progress, Session, Usage
 from tacit.result import Result

@@ -35,7 +35,7 @@ class WholeCircuit:
     Attributes:
         inputs: how many numbers a row has.
         input_scale: bits after the point of the input.
-        input_bound: how large an input may be.
+        bound: how large an input may be.
         products: pairs of affine values; a square has one value twice.
         out: the output.
         range_bits: the output lies below 2^range_bits, whatever the input within its bound.
@@ -43,7 +43,7 @@ class WholeCircuit:
 
     inputs: int
     input_scale: int
-    input_bound: float
+    bound: float
     products: tuple[tuple[WholeAffine, WholeAffine], ...]
     out: WholeAffine
     range_bits: int
@@ -62,8 +62,8 @@ class WholeCircuit:
         Raises:
             RangeError: one is larger than was agreed.
         """
-        if float(np.abs(x).max(initial=0.0)) > self.input_bound:
-            raise RangeError(f"an input is larger than the agreed bound {self.input_bound:g}")
+        if float(np.abs(x).max(initial=0.0)) > self.bound:
+            raise RangeError(f"an input is larger than the agreed bound {self.bound:g}")
         return np.rint(x * 2.0**self.input_scale).astype(np.int64)
 
 
@@ -88,14 +88,14 @@ def input_scale(bits: int, bound: float) -> int:
     return bits - _exponent(bound)
 
 
-def make_whole(circuit: Circuit, *, bits: int, input_bound: float) -> WholeCircuit:
+def make_whole(circuit: Circuit, *, bits: int, bound: float) -> WholeCircuit:
     """Round a circuit to so many bits of its largest weights and inputs, and bound its output.
 
     Bounds are intervals: they hold for every input within its bound, so that no output wraps.
     """
-    whole_bound = 2.0 ** _exponent(input_bound)
-    scales = [input_scale(bits, input_bound)]
-    edge = np.full(circuit.inputs, input_bound) + 2.0 ** -scales[0]  # rounding moves an input
+    whole_bound = 2.0 ** _exponent(bound)
+    scales = [input_scale(bits, bound)]
+    edge = np.full(circuit.inputs, bound) + 2.0 ** -scales[0]  # rounding moves an input
     ranges = [_Range(-edge, edge)]
     products = []
     for one in circuit.products:

@@ -102,7 +102,7 @@ def choose_packing(
     shape: tuple[int, ...],
     *,
     bits: int | None,
-    input_bound: float,
+    bound: float,
 ) -> tuple[Packing, WholeCircuit]:
     """Choose the layout and the rings that take the owner of the model least time.
 
@@ -112,7 +112,7 @@ def choose_packing(
     structure = structure_of(model, weights, shape)
     circuit = trace(model, weights, shape)
     bits = bits or DEFAULT_BITS.get(circuit.depth, 4)
-    whole = make_whole(circuit, bits=bits, input_bound=input_bound)
+    whole = make_whole(circuit, bits=bits, bound=bound)
     found: list[tuple[float, Packing]] = []
     if not circuit.products and 1 << whole.range_bits < ROOM and _is_light(whole):
         packing = read_packing((2, *_scales_alone(whole).to_numbers()), structure, shape, bits)
@@ -158,7 +158,7 @@ def _is_light(whole: WholeCircuit) -> bool:
     """Tell whether the weights fit what coefficients can grow to, by the largest sum of a row."""
     part = whole.out.parts.get(0)
     heaviest = 0 if part is None else abs(part).sum(axis=1).max()
-    most = whole.input_bound * 2.0**whole.input_scale + 1
+    most = whole.bound * 2.0**whole.input_scale + 1
     return bool(heaviest * 2 * most + max(map(abs, whole.out.offset), default=0) < ROOM)
 
 

@@ -67,20 +67,18 @@ class Enciphered(Direct):
         """Return the bits that were asked for, if any were."""
         return self.frac_bits or None
 
-    def packing(self, shape: tuple[int, ...], input_bound: float) -> tuple[Packing, WholeCircuit]:
+    def packing(self, shape: tuple[int, ...], bound: float) -> tuple[Packing, WholeCircuit]:
         """Choose layout and rings for an input of this shape; for the owner of the weights."""
-        return choose_packing(
-            self.model, self.weights, shape, bits=self.bits, input_bound=input_bound
-        )
+        return choose_packing(self.model, self.weights, shape, bits=self.bits, bound=bound)
 
-    def forecast(self, shape: tuple[int, ...], *, input_bound: float | None = None) -> Forecast:
+    def forecast(self, shape: tuple[int, ...], *, bound: float | None = None) -> Forecast:
         """Say what an input of this shape will cost, from the shape and the owner's weights."""
-        packing, _ = self.packing(shape, known_bound(input_bound, self.input_bound))
+        packing, _ = self.packing(shape, known_bound(bound, self.bound))
         return packing.forecast(self.crew.client, self.crew.server)
 
     def lines(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         """Say what will be done."""
-        packing, whole = self.packing(shape, known_bound(self.input_bound))
+        packing, whole = self.packing(shape, known_bound(self.bound))
         one, client = packing.parameters, self.crew.client
         rings = (
             "degree 8192, 48 plain bits"
@@ -138,7 +136,7 @@ class Enciphered(Direct):
 
     def _exchange(self, session: Session, x: Tensor | None) -> tuple[Tensor | None, Forecast]:
         crew = self.crew
-        shape, bound = share_input_facts(session, crew.client, x, bound=self.input_bound)
+        shape, bound = share_input_facts(session, crew.client, x, bound=self.bound)
         if len(shape) < 2:
             raise DataError(f"wanted rows of numbers, got an input of shape {shape}")
         # Of their common key and the number of the run: no message of another run fits.

@@ -15,10 +15,9 @@ from tacit.inference.service.server import (
     deal_predictions,
     plan_service,
 )
-from tacit.inference.service.task import SIZES, ServiceTask, load_share
+from tacit.inference.service.task import ServiceTask, load_share
 
 __all__ = [
-    "SIZES",
     "Acceptor",
     "PredictionClient",
     "PredictionServer",

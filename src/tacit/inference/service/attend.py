@@ -74,11 +74,11 @@ def attend(
         tally = deal_predictions(session, task)
     else:
         tally = _serve(session, task, post, note)
-    is_first = session.me == task.roles.first
+    is_first = session.me == task.spec.roles.first
     return Result(
         kind="serve",
         name=task.name,
-        protocol=task.protocol,
+        protocol=task.spec.protocol.kind,
         launched="session",
         parties=(usage.report(name=session.me, role=role, progress=session.progress),),
         forecast=sum_forecasts(tally.walk.runs),
@@ -87,7 +87,7 @@ def attend(
             *(answered(task, tally.rows) if is_first and tally.rows else ()),
             *tally.ledger.entries(),
         ),
-        claims=(*find_protocol(task.protocol).claims, _CLAIM),
+        claims=(*find_protocol(task.spec.protocol.kind).claims, _CLAIM),
         utility=_metrics(tally) if is_first else (),
     )
 
@@ -122,19 +122,19 @@ def _client_limits(task: ServiceTask) -> Limits:
 
 def foreseen(task: ServiceTask, walk: SharedWalk) -> tuple[Leak, ...]:
     """List what a start and one question of every client, in a batch of its own, will tell."""
-    servers, dealer = task.roles.computing, task.roles.dealer
+    servers, dealer = task.spec.roles.computing, task.spec.roles.dealer
     plans = (*walk.plans_of(0), *walk.plans_of(task.most_rows))
     return (
         *answered(task, 1),
         *merge(leak for plan in plans for leak in plan.leaks),
         *QUESTION.leaks_of_all(task.clients, servers),
-        *BATCH.leaks(task.roles.first, (dealer,)),
+        *BATCH.leaks(task.spec.roles.first, (dealer,)),
     )
 
 
 def answered(task: ServiceTask, rows: int) -> tuple[Leak, ...]:
     """List what clients are told who asked about so many rows."""
-    what = "the class of every row" if task.reveal == "class" else "scores of every row"
+    what = "the class of every row" if task.spec.reveal == "class" else "scores of every row"
     return (
         Leak(
             to="clients",

@@ -29,7 +29,7 @@ class PredictionClient:
         task.refuse_view()
         self._me = me
         self._task = task
-        self._links = [links[name] for name in task.roles.computing]
+        self._links = [links[name] for name in task.spec.roles.computing]
         self._prg = ring.Prg.from_os()
         self._asked = 0
         visit = torch.tensor((int(self._prg.words((1,))[0]) % LARGEST_VISIT,))
@@ -50,16 +50,16 @@ class PredictionClient:
             raise DataError(f"wanted rows of shape {inputs}, got {tuple(rows.shape)}")
         parts = [self._ask_part(part) for part in torch.split(rows, most)]
         answers = torch.cat(parts)
-        return answers[:, 0].round() if self._task.reveal == "class" else answers
+        return answers[:, 0].round() if self._task.spec.reveal == "class" else answers
 
     def _ask_part(self, rows: Tensor) -> Tensor:
         task = self._task
         shape = tuple(rows.shape)
-        spec = Spec.of(shape=shape, frac_bits=task.frac_bits, bound=task.feature_bound)
+        spec = Spec.of(shape=shape, frac_bits=task.spec.frac_bits, bound=task.spec.bound)
         words = encode_input(Input(self._me, "rows", spec), rows.double())
         mask = self._prg.words(shape)  # a one-time pad: one server gets it, the other what it hides
         replies = self._exchange((mask, words - mask))
-        return ring.decode(replies[0] + replies[1], frac_bits=task.frac_bits)
+        return ring.decode(replies[0] + replies[1], frac_bits=task.spec.frac_bits)
 
     def _exchange(self, shares: tuple[Tensor, Tensor]) -> list[Tensor]:
         number, self._asked = self._asked, self._asked + 1

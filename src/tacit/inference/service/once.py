@@ -62,7 +62,7 @@ def answer_once(
         if not bool(torch.isfinite(x).all()):
             raise DataError("the rows hold NaN or infinite values; clean the data first")
         x = x.double()
-    shape, _ = share_input_facts(session, client, x, bound=task.feature_bound)
+    shape, _ = share_input_facts(session, client, x, bound=task.spec.bound)
     if shape[1:] != task.model.inputs:
         raise DisagreementError(client, f"announced rows of shape {shape[1:]}")
     program = _program_of_rows(task, client, shape)
@@ -152,7 +152,7 @@ def claim_of_columns(task: ServiceTask, receiver: str) -> Claim:
         f"an answer is a function of the whole row; {receiver} knows its own columns of it, and "
         "every answer narrows down the others"
     )
-    if task.reveal == "score":
+    if task.spec.reveal == "score":
         reason += "; a score does so with all its digits: reveal classes to give away less"
     return Claim(
         subject=f"what the answers tell {receiver} about the columns of the other owners",
@@ -170,7 +170,7 @@ def _run(
     share: Mapping[str, Tensor] | None,
 ) -> tuple[SharedWalk, Tensor | None]:
     """Do my part of one question; returns what was run, and what was opened to me."""
-    is_computing = session.me in task.roles.computing
+    is_computing = session.me in task.spec.roles.computing
     if is_computing and share is None:
         raise DataError(f"{session.me!r} computes and must give its share of the model")
     weights = task.share_of(share) if is_computing and share is not None else {}
@@ -211,7 +211,7 @@ def _program_of_rows(
     task: ServiceTask, client: str, shape: tuple[int, ...]
 ) -> Callable[[Any], Tensor | None]:
     def program(ops: Any) -> Tensor | None:
-        x = ops.input("x", owner=client, shape=shape, bound=task.feature_bound)
+        x = ops.input("x", owner=client, shape=shape, bound=task.spec.bound)
         return _opened(ops, task, x, to=client, rows="every row")
 
     return program
@@ -223,7 +223,7 @@ def _program_of_columns(
     def program(ops: Any) -> Tensor | None:
         columns = [
             ops.input(
-                f"columns of {owner}", owner=owner, shape=(rows, width), bound=task.feature_bound
+                f"columns of {owner}", owner=owner, shape=(rows, width), bound=task.spec.bound
             )
             for owner, width in widths.items()
             if width  # who brings labels or ids alone has none
@@ -235,7 +235,7 @@ def _program_of_columns(
 
 
 def _opened(ops: Any, task: ServiceTask, x: Any, *, to: str, rows: str) -> Tensor | None:
-    what = f"the {task.reveal} of {rows}"
+    what = f"the {task.spec.reveal} of {rows}"
     answers = task.reply(ops, x)
     opened: Tensor | None = ops.open(answers, to=(to,), what=what, why="the declared result")
     return opened
@@ -245,15 +245,15 @@ def _report(
     session: Session, task: ServiceTask, client: str, forecast: Forecast, usage: Usage
 ) -> Result:
     """Write down one party's view of answers from a shared model."""
-    roles = dict.fromkeys(task.roles.computing, "holds a share of the model")
-    role = roles.get(session.me, "dealer" if session.me == task.roles.dealer else "data owner")
+    roles = dict.fromkeys(task.spec.roles.computing, "holds a share of the model")
+    role = roles.get(session.me, "dealer" if session.me == task.spec.roles.dealer else "data owner")
     reason = "whoever may ask about many inputs of its choice can imitate the model"
     return result_of(
         session,
         usage,
         name=task.name,
-        protocol=task.protocol,
+        protocol=task.spec.protocol.kind,
         role=role,
         forecast=forecast,
-        claims=(*find_protocol(task.protocol).claims, claim_of_answers(client, reason)),
+        claims=(*find_protocol(task.spec.protocol.kind).claims, claim_of_answers(client, reason)),
     )

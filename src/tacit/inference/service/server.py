@@ -78,11 +78,11 @@ class PredictionServer:
 
     @property
     def _is_first(self) -> bool:
-        return self._session.me == self._task.roles.first
+        return self._session.me == self._task.spec.roles.first
 
     @property
     def _other(self) -> str:
-        roles = self._task.roles
+        roles = self._task.spec.roles
         return roles.second if self._is_first else roles.first
 
     def run(self, stop: threading.Event) -> ServiceTally:
@@ -104,7 +104,7 @@ class PredictionServer:
     def _reported(self, ticket: Ticket, rows: int) -> None:
         """Note a share of mine: the first server keeps the list, the second tells it."""
         client = self._task.clients[ticket.client]
-        self.tally.ledger.record(*QUESTION.leaks(client, self._task.roles.computing))
+        self.tally.ledger.record(*QUESTION.leaks(client, self._task.spec.roles.computing))
         if self._is_first:
             self._order.report(ticket, rows)
         else:
@@ -120,7 +120,7 @@ class PredictionServer:
                 self._announce(items)
                 self._work(items)
         _tell(self._session, self._other, _END)
-        _tell(self._session, self._task.roles.dealer, _END)
+        _tell(self._session, self._task.spec.roles.dealer, _END)
 
     def _hear(self) -> None:
         """Hear from the second server which shares it has."""
@@ -142,8 +142,10 @@ class PredictionServer:
         self._session.send(self._other, "batch/items", torch.tensor(facts), phase="setup")
         rows = sum(rows for _, rows in items)
         if rows:
-            _tell(self._session, self._task.roles.dealer, self._task.padded(rows))
-            self.tally.ledger.record(*BATCH.leaks(self._session.me, (self._task.roles.dealer,)))
+            _tell(self._session, self._task.spec.roles.dealer, self._task.padded(rows))
+            self.tally.ledger.record(
+                *BATCH.leaks(self._session.me, (self._task.spec.roles.dealer,))
+            )
 
     def _follow(self) -> None:
         first, most = self._other, self._task.most_rows
@@ -187,7 +189,7 @@ class PredictionServer:
             if words is not None and len(words) == rows:
                 x[at : at + rows] = words
             at += rows
-        spec = Spec.of(shape=tuple(x.shape), frac_bits=task.frac_bits, bound=task.feature_bound)
+        spec = Spec.of(shape=tuple(x.shape), frac_bits=task.spec.frac_bits, bound=task.spec.bound)
         share = self.tally.walk.answer(padded, self._weights, Share(x, spec))
         self.tally.batches += 1
         assert isinstance(share, Share)  # noqa: S101 - a service answers with numbers
@@ -204,12 +206,12 @@ def deal_predictions(session: Session, task: ServiceTask) -> ServiceTally:
     tally = _begin(session, task)
     _start(session, task, tally.walk, {})
     while True:
-        rows = _hear_number(session, task.roles.first)
+        rows = _hear_number(session, task.spec.roles.first)
         if rows == _END:
             return tally
         if rows not in task.sizes:
-            raise FrameError(task.roles.first, f"it announced a batch of {rows} rows")
-        tally.ledger.record(*BATCH.leaks(task.roles.first, (session.me,)))
+            raise FrameError(task.spec.roles.first, f"it announced a batch of {rows} rows")
+        tally.ledger.record(*BATCH.leaks(task.spec.roles.first, (session.me,)))
         tally.walk.answer(rows, {})
         tally.batches += 1
         tally.rows += rows

@@ -1,7 +1,7 @@
 """What a prediction service computes, for whom, and what its clients may count on."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,58 +12,59 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.files import open_arrays
-from tacit.inference.predict import Reveal
-from tacit.mpc import Roles, Share, find_protocol
+from tacit.inference.spec import SIZES, InferSpec, ServeSpec
+from tacit.mpc import Share, find_protocol
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import Spec
 from tacit.mpc.walker import Walker
-from tacit.nn import Model
+from tacit.nn import Model, make_model
 from tacit.nn.capping import with_room
+from tacit.nn.code import build_network
 
 V = TypeVar("V")
-SIZES = (1, 8, 64, 512)
-"""Batches are filled up to one of these numbers of rows, so that few plans serve all."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ServiceTask:
-    """A service that all servers and clients see alike.
+    """A network of which two parties hold a share each, as all of them and its clients see it.
 
     Attributes:
+        spec: of a service, or of one question.
         name: of the job.
-        roles: the two servers, and who deals or helps.
-        protocol: of the table of protocols.
-        model: whose shares the servers hold.
+        model: the network that the spec names, built.
         clients: who may ask, in the order by which the servers number them.
-        reveal: what a client gets: the class of every row, or the scores of all classes.
-        frac_bits: the precision of numbers.
-        feature_bound: the largest size of a feature.
-        weight_bound: the largest size of a weight.
-        sizes: to how many rows a batch may be filled up, ascending.
-        clip: whether the servers clip features on shares to their bound. Clients check their own
-            rows; this is for a service whose clients might not.
     """
 
+    spec: InferSpec | ServeSpec
     name: str
-    roles: Roles
-    protocol: str
     model: Model
     clients: tuple[str, ...]
-    reveal: Reveal = "class"
-    frac_bits: int = 16
-    feature_bound: float = 1.0
-    weight_bound: float = 4.0
-    sizes: tuple[int, ...] = SIZES
-    clip: bool = False
 
     def __post_init__(self) -> None:
-        find_protocol(self.protocol)
         if not self.clients or len(set(self.clients)) != len(self.clients):
             raise ConfigError(
                 f"wanted clients of different names, got {', '.join(self.clients) or 'none'}"
             )
         if not self.sizes or self.sizes[0] < 1 or list(self.sizes) != sorted(set(self.sizes)):
             raise ConfigError(f"wanted sizes of batches in ascending order, got {self.sizes}")
+
+    @classmethod
+    def of(cls, spec: InferSpec | ServeSpec, *, name: str, clients: Iterable[str]) -> "ServiceTask":
+        """Build the network of a spec, with a cap where it does not fit the ring without."""
+        named = spec.model
+        module = build_network(named.layers, named.code, named.inputs, seed=0)
+        model = make_model(module, named.inputs, cap=named.cap)
+        return cls(spec=spec, name=name, model=model, clients=tuple(clients)).fitted()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return to how many rows a batch may be filled up, ascending."""
+        return self.spec.service.sizes if isinstance(self.spec, ServeSpec) else SIZES
+
+    @property
+    def clips(self) -> bool:
+        """Tell whether the servers clip features on shares, for clients that might not check."""
+        return isinstance(self.spec, ServeSpec) and self.spec.service.clip
 
     def refuse_view(self, client: str | None = None) -> None:
         """Refuse a protocol under which a party that computes would see another's rows.
@@ -74,14 +75,15 @@ class ServiceTask:
         Raises:
             ConfigError: the second server would see what follows from the rows of others.
         """
-        if find_protocol(self.protocol).is_checked:
+        if find_protocol(self.spec.protocol.kind).is_checked:
             raise ConfigError(
                 "a service keeps shares of its model and takes shares of rows, and 'checked' has "
                 "no tags for either; use protocol 'sealed'"
             )
-        if find_protocol(self.protocol).second_sees and client != self.roles.second:
+        kind, second = self.spec.protocol.kind, self.spec.roles.second
+        if find_protocol(kind).second_sees and client != second:
             raise ConfigError(
-                f"under {self.protocol} the second computing party, {self.roles.second!r}, sees "
+                f"under {kind} the second computing party, {second!r}, sees "
                 "values that follow from the rows, and undoes their order if malicious; that must "
                 "be the owner of the rows, which is no server: use sealed or permuted3"
             )
@@ -94,7 +96,7 @@ class ServiceTask:
     @property
     def width(self) -> int:
         """Return how many numbers answer one row."""
-        return 1 if self.reveal == "class" else self.model.outputs
+        return 1 if self.spec.reveal == "class" else self.model.outputs
 
     def padded(self, rows: int) -> int:
         """Return to how many rows a batch is filled up."""
@@ -102,10 +104,11 @@ class ServiceTask:
 
     def fitted(self) -> "ServiceTask":
         """Return the task with a cap on hidden values, if they do not fit the ring without."""
+        spec, rows = self.spec, self.sizes[0]
 
         def attempt(cap: float | None) -> ServiceTask:
-            task, rows = replace(self, model=self.model.capped(cap)), self.sizes[0]
-            walker = Walker(self.roles, protocol=self.protocol, frac_bits=self.frac_bits)
+            task = replace(self, model=self.model.capped(cap))
+            walker = Walker(spec.roles, protocol=spec.protocol.kind, frac_bits=spec.frac_bits)
             walker.plan(partial(task.answer, rows=rows))
             return task
 
@@ -114,7 +117,7 @@ class ServiceTask:
     def cache_weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
         """Take up the weights, open under masks from the first run of the service on."""
         weights = {
-            name: ops.resume(name, shape=tuple(value.shape), bound=self.weight_bound)
+            name: ops.resume(name, shape=tuple(value.shape), bound=self.spec.weight_bound)
             for name, value in self.model.initial.items()
         }
         ops.cache_openings(*weights.values())
@@ -124,7 +127,7 @@ class ServiceTask:
         """Answer a batch; the result stays shared."""
         # The weights are taken up first, as they are in the run that holds them.
         weights = self.cache_weights(ops)
-        x = ops.resume("x", shape=(rows, *self.model.inputs), bound=self.feature_bound)
+        x = ops.resume("x", shape=(rows, *self.model.inputs), bound=self.spec.bound)
         return self._reply(ops, weights, x)
 
     def reply(self, ops: ProtocolOps[V], x: V) -> V:
@@ -133,7 +136,7 @@ class ServiceTask:
 
     def _reply(self, ops: ProtocolOps[V], weights: Mapping[str, V], x: V) -> V:
         scores = ops.normalise_scale(self.model(ops, weights, x))
-        if self.reveal == "score":
+        if self.spec.reveal == "score":
             return scores
         if self.model.outputs == 1:
             return ops.normalise_scale(ops.indicate(scores))
@@ -143,15 +146,15 @@ class ServiceTask:
         """Hash what a client must know to ask and to read the answer."""
         facts = (
             self.name,
-            self.protocol,
-            self.roles,
+            self.spec.protocol.kind,
+            self.spec.roles,
             self.model.inputs,
             self.model.outputs,
-            self.reveal,
-            self.frac_bits,
-            self.feature_bound,
+            self.spec.reveal,
+            self.spec.frac_bits,
+            self.spec.bound,
             self.sizes,
-            self.clip,
+            self.clips,
         )
         return hashlib.sha256(repr(facts).encode()).digest()
 
@@ -171,7 +174,7 @@ class ServiceTask:
                     "layers of the job must be those that were trained"
                 )
             shape = tuple(value.shape)
-            spec = Spec.of(shape=shape, frac_bits=self.frac_bits, bound=self.weight_bound)
+            spec = Spec.of(shape=shape, frac_bits=self.spec.frac_bits, bound=self.spec.weight_bound)
             found[name] = Share(share, spec)
         return found
 

@@ -44,9 +44,9 @@ class SharedWalk:
 
         def walker(protocol: str) -> Walker:
             return Walker(
-                task.roles,
+                task.spec.roles,
                 protocol=protocol,
-                frac_bits=task.frac_bits,
+                frac_bits=task.spec.frac_bits,
                 session=session,
                 first_run=first_run,
                 is_endless=is_endless,
@@ -55,7 +55,7 @@ class SharedWalk:
         self._task = task
         self.guard = walker("sealed")
         """Of what is compared: the weights, and rows where they are clipped."""
-        self.walker = walker(task.protocol)
+        self.walker = walker(task.spec.protocol.kind)
         """Of what is answered, and that weights are held for it."""
 
     @property
@@ -88,8 +88,9 @@ class SharedWalk:
         _, opened = self.guard.execute(plan, program, kept=weights)
         if any(bool(bit.any()) for bit in opened):
             raise RangeError(
-                f"a weight of the shared model is beyond the bound of ±{self._task.weight_bound:g},"
-                " so answers would be wrong; raise model.bound to that of the training"
+                "a weight of the shared model is beyond the bound of "
+                f"±{self._task.spec.weight_bound:g}, so answers would be wrong; raise model.bound "
+                "to that of the training"
             )
 
     def ask(
@@ -112,7 +113,7 @@ class SharedWalk:
 
     def answer(self, rows: int, weights: Weights, x: Share | None = None) -> Any:
         """Answer a batch, clipped if the service does that itself; returns my share."""
-        if self._task.clip:
+        if self._task.clips:
             program = partial(clip_rows, task=self._task, rows=rows)
             clipped, _ = self.guard.execute(
                 self.guard.plan(program, key=rows), program, kept={} if x is None else {"x": x}
@@ -143,8 +144,8 @@ class SharedWalk:
 
 def _beyond(ops: ProtocolOps[V], *, task: ServiceTask, to: tuple[str, ...]) -> Tensor | None:
     """Open whether any weight is larger than it may be."""
-    unit = 2.0**-task.frac_bits
-    largest = words_of(task.weight_bound, task.frac_bits) * unit
+    unit = 2.0**-task.spec.frac_bits
+    largest = words_of(task.spec.weight_bound, task.spec.frac_bits) * unit
     shapes = {name: tuple(value.shape) for name, value in task.model.initial.items()}
     bound = unit * 2.0 ** (HEADROOM_BITS - 1)
     flat = [
@@ -173,7 +174,7 @@ def clip_rows(ops: ProtocolOps[V], *, task: ServiceTask, rows: int) -> V:
     one small: the difference of two shifted words and a borrow, whether or not that is right. A
     word of more bits becomes some word within the bound.
     """
-    bound, frac_bits = task.feature_bound, task.frac_bits
+    bound, frac_bits = task.spec.bound, task.spec.frac_bits
     x = ops.resume("x", shape=(rows, *task.model.inputs), bound=bound)
     spare = min(_SPARE, HEADROOM_BITS - 1 - words_of(bound, frac_bits).bit_length())
     x = ops.truncated(ops.apply(ops.make("scale", 1.0, spare), x))

@@ -27,6 +27,7 @@ from tacit.audit.permutation import (
 from tacit.audit.permutation.subject import Planner
 from tacit.errors import ConfigError
 from tacit.inference.service import ServiceTask
+from tacit.inference.spec import InferData, InferModel, InferProtection, InferRing, InferSpec
 from tacit.nn import make_model, parse_layers
 from tacit.training import HeldData
 
@@ -125,7 +126,13 @@ def test_flipped_signs_do_not_stop_matching(digits):
 def test_the_scores_of_a_linear_model_are_one_number_per_row(digits):
     rows, labels = digits
     model = make_model(parse_layers(("dense 1",), (64,), seed=0), (64,))
-    task = ServiceTask(name="p", roles=ROLES, protocol="permuted3", model=model, clients=("ann",))
+    spec = InferSpec(
+        data=InferData(owner=ROLES.first),
+        model=InferModel(owner=ROLES.second, bound=4.0),
+        protocol=InferProtection(kind="permuted3", dealer=ROLES.dealer),
+        ring=InferRing(frac_bits=16),
+    )
+    task = ServiceTask(spec=spec, name="p", model=model, clients=("ann",))
     findings = study(prediction_subject(task, model.initial, rows, labels.argmax(-1)), SETTINGS)
     assert findings.smallest == 1
     assert not findings.subject.is_start_public

@@ -16,6 +16,17 @@ from tacit.inference.service import (
     ServiceTask,
     deal_predictions,
 )
+from tacit.inference.spec import (
+    InferData,
+    InferModel,
+    InferProtection,
+    InferSpec,
+    ServeModel,
+    ServeProtection,
+    ServeSpec,
+    ServiceTable,
+)
+from tacit.mpc import find_protocol
 from tacit.nn import TorchOps, make_model, parse_layers
 from tacit.party import run_threads
 from tacit.transport import Limits, Meter, Patience, memory_pair
@@ -53,7 +64,7 @@ class Service:
 
     def plain(self, rows):
         scores = self.task.model(TorchOps(), self.weights, rows)
-        if self.task.reveal == "score":
+        if self.task.spec.reveal == "score":
             return scores
         if self.task.model.outputs == 1:
             return (scores[:, 0] >= 0).double()
@@ -77,10 +88,33 @@ def shares_of():
 
 @pytest.fixture
 def make_service_task():
-    def make(*, layers=("dense 8", "relu", "dense 4"), inputs=(6,), **changes):
+    def make(
+        *,
+        layers=("dense 8", "relu", "dense 4"),
+        inputs=(6,),
+        protocol="permuted3",
+        clients=CLIENTS,
+        weight_bound=4.0,
+        sizes=(1, 8, 32),
+        **service,
+    ):
+        named = {"layers": layers, "inputs": inputs, "bound": weight_bound}
+        told = {"kind": protocol, "dealer": ROLES.dealer, "compute": ROLES.computing}
+        if find_protocol(protocol).second_sees:  # no service has it: this is for one question
+            spec = InferSpec(
+                data=InferData(owner=ROLES.second),
+                model=InferModel(**named),
+                protocol=InferProtection(**told),
+            )
+        else:
+            doors = dict.fromkeys(ROLES.computing, "127.0.0.1:1")
+            spec = ServeSpec(
+                model=ServeModel(**named),
+                service=ServiceTable(doors=doors, sizes=sizes, **service),
+                protocol=ServeProtection(**told),
+            )
         model = make_model(parse_layers(layers, inputs, seed=3), inputs)
-        facts = {"protocol": "permuted3", "clients": CLIENTS, "sizes": (1, 8, 32)} | changes
-        return ServiceTask(name="s", roles=ROLES, model=model, **facts)
+        return ServiceTask(spec=spec, name="s", model=model, clients=clients)
 
     return make
 
@@ -90,7 +124,7 @@ def serving():
     @contextmanager
     def start(task, **how):
         weights = {name: value.double() for name, value in task.model.initial.items()}
-        shares = _shares_of(weights, task.frac_bits)
+        shares = _shares_of(weights, task.spec.frac_bits)
         stop, ready = threading.Event(), threading.Barrier(3)
         service, ends = Service(task, {}, weights), {}
 

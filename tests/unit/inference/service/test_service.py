@@ -137,7 +137,7 @@ def test_plans_are_agreed_upon_before_weights_are_opened(make_service_task, shar
         task = tasks[session.me]
         if session.me == ROLES.dealer:
             return deal_predictions(session, task)
-        share = shares_of(task.model.initial, task.frac_bits)[session.me]
+        share = shares_of(task.model.initial, task.spec.frac_bits)[session.me]
         return PredictionServer(session, task, share).run(threading.Event())
 
     with pytest.raises(DisagreementError, match="another plan"):

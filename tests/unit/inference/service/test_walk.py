@@ -46,7 +46,7 @@ def test_a_shared_model_with_weights_beyond_its_bound_does_not_answer(
 ):
     task = make_service_task(protocol=protocol, weight_bound=SMALL)
     with pytest.raises(RangeError, match="beyond the bound"):
-        ask_once(task, shares_of(task.model.initial, task.frac_bits), rows)
+        ask_once(task, shares_of(task.model.initial, task.spec.frac_bits), rows)
 
 
 @pytest.mark.parametrize("off", [0, 1])
@@ -56,8 +56,8 @@ def test_a_weight_may_be_as_large_as_its_bound_and_not_by_one_unit_larger(
     monkeypatch.setattr(walk, "_AT_ONCE", 5)  # 14 weights take three turns
     task = make_service_task(layers=("dense 2",), weight_bound=0.5)
     weights = {name: torch.zeros_like(value).double() for name, value in task.model.initial.items()}
-    weights["0/weight"][1, 3] = -0.5 - off * 2.0**-task.frac_bits
-    shares = shares_of(weights, task.frac_bits)
+    weights["0/weight"][1, 3] = -0.5 - off * 2.0**-task.spec.frac_bits
+    shares = shares_of(weights, task.spec.frac_bits)
     if off:
         with pytest.raises(RangeError, match="beyond the bound"):
             ask_once(task, shares, rows[:2])
@@ -80,7 +80,7 @@ def ask_words(service, words):
     client = service.client("client-0")
     mask = ring.Prg(b"m" * 16).words(tuple(words.shape))
     replies = client._exchange((mask, words - mask))
-    return ring.decode(replies[0] + replies[1], frac_bits=service.task.frac_bits)
+    return ring.decode(replies[0] + replies[1], frac_bits=service.task.spec.frac_bits)
 
 
 def crafted():
