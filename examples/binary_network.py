@@ -122,9 +122,7 @@ def main() -> None:
     weights = {name: one.double() for name, one in model.eval().weights().items()}
     test, labels = test[:ROWS].double(), labels[:ROWS]
     wanted = plain(weights, test).argmax(1)
-    private = tacit.secure(
-        network, weights=weights, protocol=PROTOCOL, reveal="class", bound=1.0
-    )
+    private = tacit.secure(network, weights=weights, protocol=PROTOCOL, reveal="class", bound=1.0)
     private(test[:1])  # the first run compiles loops
     began = time.process_time()
     private(test[:1])

@@ -135,7 +135,7 @@ def test_a_service_on_one_machine_answers_its_clients_and_says_what_it_did(job, 
 
     def client(name):
         if name == "ann":
-            replies[name] = ask(job, rows, me=name, keys=keys, label=None).answers
+            replies[name] = ask(job, rows, me=name, keys=keys, label=None).values
             return
         with tacit.connect(job, name, keys=keys) as service:  # as a Python program asks
             values = np.loadtxt(rows, delimiter=",", skiprows=1)
@@ -204,9 +204,7 @@ def test_a_client_whose_key_is_not_in_the_job_gets_no_answer(job, rows, tmp_path
     try:
         with pytest.raises(PartyError, match="refused us"):
             ask(job, rows, me="ann", keys=keys, label=None)
-        assert torch.equal(
-            ask(job, rows, me="ben", keys=keys, label=None).answers, plain(job, rows)
-        )
+        assert torch.equal(ask(job, rows, me="ben", keys=keys, label=None).values, plain(job, rows))
     finally:
         running.end()
 

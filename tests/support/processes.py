@@ -13,7 +13,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *("tacit.cli.main", "tacit.cli.launch.member", "sklearn.linear_model"),
-        *("tacit.jobs.forecast", "tacit.jobs.train", "tacit.jobs.split"),
+        *("tacit.jobs.infer", "tacit.jobs.train", "tacit.jobs.split"),
     ]
 )
 

@@ -1,12 +1,11 @@
-"""Where models come from: what a job names, a logistic regression trained here, fitted estimators.
+"""Where models come from: a logistic regression, trained here or read, and fitted estimators.
 
 Estimators are those of scikit-learn, XGBoost and LightGBM.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,75 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import tacit  # for `tacit.verify`, which is loaded when it is used: it brings a compiler
-from tacit.data import Rows, Source
-from tacit.data.rows import rescaled
-from tacit.data.source import NOTHING, Given
+from tacit.data import Rows
 from tacit.errors import ConfigError, DataError
 from tacit.inference.forest import Forest, make_forest
 from tacit.inference.predict import as_weights
-from tacit.inference.spec import SEALED, InferSpec
-from tacit.nn.code import OwnModel
-from tacit.nn.weights import load_weights, put_weights, read_weights
-from tacit.party import Enclave, unseal_file
-
-
-def load_forest(spec: InferSpec) -> Forest:
-    """Load the trees, as their owner alone can."""
-    if spec.model.file is None:
-        raise ConfigError("the job names no forest; wanted model.file")
-    return make_forest(load_trees(spec.model.file), is_class=True)
-
-
-def load_trees(path: Path) -> "tacit.verify.Ensemble":
-    """Read an ensemble of trees from its file."""
-    return tacit.verify.load_ensemble(path)
-
-
-def load_part(
-    spec: InferSpec, source: Source, search: Sequence[Path], given: Given = NOTHING
-) -> Rows:
-    """Load the rows that a source names, in the scale that all parties have agreed on."""
-    rows = source.load(search, given)
-    if spec.data.scale is None or source.set is not None:
-        return rows
-    scaled = rescaled(rows, spec.data.scale, key=f"{rows.name}: data.scale")
-    return rows if spec.model.is_forest else scaled  # thresholds are in the units of the rows
-
-
-def load_linear(
-    spec: InferSpec, search: Sequence[Path], given: Given = NOTHING
-) -> dict[str, Tensor]:
-    """Load or train a model of one linear layer."""
-    if given.weights is not None:
-        return logistic_of(given.weights, source="the model given")
-    if spec.model.file is not None:
-        return load_logistic(spec.model.file)
-    if spec.model.code is not None:
-        state = OwnModel.read(spec.model.code)().state_dict()
-        return logistic_of(state, source=f"model.code: {spec.model.code}")
-    if spec.model.train is None:
-        raise ConfigError("the job names no model; wanted model.train, model.file or model.code")
-    return train_logistic(load_part(spec, spec.model.train.source("model.train"), search))
-
-
-def load_owned(
-    module: nn.Module, spec: InferSpec, given: Given = NOTHING, inside: Enclave | None = None
-) -> None:
-    """Put the owner's weights into the network; a sealed file opens inside alone."""
-    path = spec.model.file
-    if given.weights is not None:
-        put_weights(module, given.weights, source="the model given")
-    elif path is None:
-        raise ConfigError("the job names no model; wanted model.file")
-    elif path.suffix != SEALED:
-        load_weights(module, path)
-    elif inside is None:
-        raise ConfigError(f"model.file: {path} is sealed; it opens in the enclave of its job alone")
-    else:
-        with TemporaryDirectory() as folder:  # of the owner alone; within an enclave its memory
-            plain = Path(folder) / path.stem
-            plain.write_bytes(unseal_file(inside, path))
-            load_weights(module, plain)
+from tacit.nn.weights import read_weights
 
 
 def table_of(rows: Rows) -> Tensor:

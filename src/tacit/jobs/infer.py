@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tacit import ring
 from tacit.data.metrics import put_beside
-from tacit.data.source import NOTHING, Given, shaped
 from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.extras import check_extra
 from tacit.files import check_file
@@ -25,14 +22,19 @@ from tacit.inference import (
     claims_of,
     plan_prediction,
     predict,
-    predict_plain,
     secure,
-    table_of,
 )
 from tacit.inference.answers import AnsweredRows, Labels, read_answers
 from tacit.inference.facts import INPUT
 from tacit.inference.forest import FOREST
-from tacit.inference.models import load_forest, load_linear, load_owned, load_part, load_trees
+from tacit.inference.inputs import (
+    answer_plain,
+    load_forest,
+    load_held,
+    load_linear,
+    load_owned,
+    load_rows,
+)
 from tacit.inference.predict import MODEL, told_in_prediction
 from tacit.inference.secured import Direct
 from tacit.inference.service import (
@@ -40,11 +42,8 @@ from tacit.inference.service import (
     answer_columns,
     answer_once,
     claim_of_columns,
-    load_share,
-    plan_columns,
-    plan_once,
 )
-from tacit.inference.service.once import COLUMNS
+from tacit.inference.service.once import COLUMNS, columns_program, plan_question, rows_program
 from tacit.inference.spec import InferSpec
 from tacit.jobs import folder
 from tacit.jobs.config import Job
@@ -67,7 +66,7 @@ from tacit.matching import (
     declare_matching,
 )
 from tacit.mpc import Plan, find_protocol, sum_forecasts
-from tacit.nn import as_input, import_module, logistic_class, logistic_score
+from tacit.nn import logistic_class, logistic_score
 from tacit.nn.code import OwnModel
 from tacit.nn.models import linear
 from tacit.party import Session
@@ -213,7 +212,7 @@ def _ask_shared(session: Session, job: InferJob, x: Tensor | None, place: Place)
     """Ask a network of which two parties hold a share each."""
     share = None
     if session.me in job.holders:
-        share = _load_share(job, session.me, place.given)
+        share = load_held(job, session.me, place.given)
     answer = answer_once(session, job.shared_task(), client=job.data.owner, share=share, x=x)
     return _as_classes(job, answer)
 
@@ -234,7 +233,7 @@ def _ask_columns(
         job.shared_task(),
         counts=counts,
         receiver=job.data.owner,
-        share=_load_share(job, session.me, place.given) if session.me in job.holders else None,
+        share=load_held(job, session.me, place.given) if session.me in job.holders else None,
         x=None if mine is None else torch.from_numpy(mine.features),
     )
     labels = None if mine is None else mine.labels
@@ -296,43 +295,11 @@ def compare_plain(job: InferJob, result: Result, answers: Tensor, search: Sequen
     Only for someone who holds both sides' inputs, as when all parties run on one machine.
     """
     x, labels = load_rows(job, search)
-    plain = _answer_plain(job, x, search)
+    plain = answer_plain(job, x, search)
     reveal = job.protocol.reveal
     clear = AnsweredRows(values=plain, reveal=reveal, labels=labels).measure()
     same = AnsweredRows(values=answers, reveal=reveal).compare(plain)
     return replace(result, utility=(*put_beside(result.utility, clear), same))
-
-
-def _answer_plain(job: InferJob, x: Tensor, search: Sequence[Path]) -> Tensor:
-    if job.is_linear:
-        return predict_plain(x, load_linear(job, search), reveal=job.reveal)
-    if job.model.is_forest and job.model.file is not None:
-        return torch.from_numpy(load_trees(job.model.file).predict(x.numpy()))
-    module = job.model.module().double()
-    if job.is_shared:
-        _join_shares(module, job)
-    else:
-        load_owned(module, job)
-    with torch.no_grad():
-        answers: Tensor = module.eval()(as_input(module, x))
-    return answers
-
-
-def load_rows(
-    job: InferJob, search: Sequence[Path], given: Given = NOTHING
-) -> tuple[Tensor, Labels]:
-    """Load the rows, and their classes where they are known."""
-    if job.data.owners:
-        return _join_columns(job, search)
-    rows = load_part(job, job.data.source, search, given)
-    if job.model.is_forest:  # thresholds are in the units of the rows
-        return torch.from_numpy(rows.unscaled()), rows.labels
-    if job.is_linear:
-        return table_of(rows), rows.labels
-    key, shape = "data.shape", job.data.shape
-    if shape is None:
-        key, shape = "model.inputs", job.model.inputs
-    return torch.from_numpy(shaped(rows.features, shape, key)), rows.labels
 
 
 def find_shape(job: InferJob, search: Sequence[Path], rows: int | None) -> tuple[int, ...]:
@@ -351,31 +318,6 @@ def find_shape(job: InferJob, search: Sequence[Path], rows: int | None) -> tuple
     return (rows or end - first, *(job.data.shape or sides))
 
 
-def _join_columns(job: InferJob, search: Sequence[Path]) -> tuple[Tensor, Labels]:
-    """Put columns side by side, as only whoever tries a job with all files can."""
-    rows = align_in_the_clear(
-        {name: table.source(name).load(search) for name, table in job.data.owners.items()}
-    )
-    labels = rows[job.data.owner].labels
-    x = np.concatenate([one.features for one in rows.values()], axis=1)
-    return torch.from_numpy(x), labels
-
-
-def _join_shares(module: nn.Module, job: InferJob) -> None:
-    """Put both shares together, as only whoever tries a job with all files can."""
-    frac_bits = job.frac_bits
-    first, second = (_load_share(job, name) for name in job.holders)
-    weights = {name: ring.decode(first[name] + second[name], frac_bits=frac_bits) for name in first}
-    module.load_state_dict(import_module(module).state(weights))
-
-
-def _load_share(job: InferJob, name: str, given: Given = NOTHING) -> dict[str, Tensor]:
-    if given.weights is not None:
-        return dict(given.weights)
-    path = job.model.shares[name]
-    return load_share(path, frac_bits=job.frac_bits, bound=job.model.weight_bound)
-
-
 def forecast(job: InferJob, asked: Asked) -> Outlook:
     """Forecast the answers of a network, owned or shared."""
     if job.is_direct:
@@ -390,7 +332,7 @@ def forecast(job: InferJob, asked: Asked) -> Outlook:
     if job.is_shared:
         task = job.shared_task()
         task.refuse_view(job.data.owner)
-        walk = plan_once(task, client=job.data.owner, shape=shape, parties=parties)
+        walk = plan_question(task, rows_program(task, job.data.owner, shape), parties=parties)
         return Outlook(
             about=job.protocol.kind,
             lines=(f"rows of shape {shape}; {_steps(walk.runs[-1][0])}",),
@@ -509,9 +451,8 @@ def _forecast_columns(job: InferJob, asked: Asked) -> Outlook:
     task, receiver = job.shared_task(), job.data.owner
     task.refuse_view()
     rows, widths, counts = _columns(job, asked)
-    walk = plan_columns(
-        task, receiver=receiver, widths=widths, rows=rows, parties=tuple(job.parties)
-    )
+    program = columns_program(task, receiver, widths, rows)
+    walk = plan_question(task, program, parties=tuple(job.parties))
     return Outlook(
         about=job.protocol.kind,
         lines=(f"{rows} common rows; {_steps(walk.runs[-1][0])}", *matched(counts)),

@@ -10,7 +10,7 @@ import torch
 from tacit import ring
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DataError
-from tacit.inference.models import load_owned
+from tacit.inference.inputs import load_owned, load_rows
 from tacit.jobs import folder, infer
 from tacit.jobs.config import job_digest
 from tacit.jobs.kind import Asked, Place
@@ -89,7 +89,7 @@ def test_two_parties_without_a_dealer_answer_as_the_network_and_as_forecast(make
     assert set(parts) == {"clinic", "lab"}
     module = parse_layers(LAYERS, (64,), seed=3)
     with torch.no_grad():
-        wanted = module(infer.load_rows(job, ())[0].float()).argmax(1)
+        wanted = module(load_rows(job, ())[0].float()).argmax(1)
     assert parts["clinic"].values.tolist() == wanted.tolist()
     merged = merge_results(tuple(one.result for one in parts.values()))
     outlook = infer.forecast(job, Asked())
@@ -185,7 +185,7 @@ def test_a_model_is_ones_own_code_and_its_weights_come_from_any_file(
     lines = parts["clinic"].files[folder.PREDICTIONS].splitlines()[1:]
     got = torch.tensor([[float(word) for word in line.split(",")[2:12]] for line in lines])
     with torch.no_grad():
-        wanted = module.eval()(infer.load_rows(job, ())[0].float())
+        wanted = module.eval()(load_rows(job, ())[0].float())
     assert (got - wanted).abs().max() < 1e-3
 
 

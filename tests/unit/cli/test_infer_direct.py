@@ -15,6 +15,7 @@ from tacit.cli.main import Edge, run_command
 from tacit.crypto import make_identity
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DisagreementError, TacitError
+from tacit.inference.inputs import answer_plain, load_rows
 from tacit.inference.spec import parse_kind
 from tacit.jobs import infer
 from tacit.jobs.config import job_digest
@@ -94,7 +95,7 @@ def run(job, tmp_path, inside=None):
 def test_a_network_of_squares_answers_on_ciphertexts_as_it_does_in_the_clear(weights, tmp_path):
     job = make(SQUARES, weights)
     values, _ = run(job, tmp_path)
-    plain = infer._answer_plain(job, infer.load_rows(job, ())[0], ())
+    plain = answer_plain(job, load_rows(job, ())[0], ())
     assert (values - plain).abs().max() < 0.02
     assert torch.equal(values.argmax(dim=-1), plain.argmax(dim=-1))
 
@@ -104,7 +105,7 @@ def test_a_network_answers_inside_and_the_result_says_no_guarantee(weights, tmp_
     layers = ["dense 6", "relu", "dense 10"]
     job = make(layers, weights, parties=ENCLAVE, protocol={"kind": "enclave", "reveal": reveal})
     values, result = run(job, tmp_path)
-    plain = infer._answer_plain(job, infer.load_rows(job, ())[0], ())
+    plain = answer_plain(job, load_rows(job, ())[0], ())
     assert torch.allclose(values, plain if reveal == "output" else plain.argmax(dim=-1).double())
     assert "no guarantee: simulated" in result.notes[0]
     assert "no guarantee: simulated" in forecast(job, Asked()).lines[1]
@@ -116,7 +117,7 @@ def test_a_sealed_model_opens_in_the_enclave_of_its_job_alone(weights, tmp_path)
     job = make(SQUARES, sealed, **inside)
     mine = SimulatedEnclave(lab, job_digest(job))
     seal_file(mine, weights, sealed)
-    plain = infer._answer_plain(make(SQUARES, weights, **inside), infer.load_rows(job, ())[0], ())
+    plain = answer_plain(make(SQUARES, weights, **inside), load_rows(job, ())[0], ())
     assert torch.allclose(run(job, tmp_path, mine)[0], plain)
     with pytest.raises(ConfigError, match="opens in the enclave of its job alone"):
         run(job, tmp_path)
@@ -154,7 +155,7 @@ def test_an_enclave_that_runs_other_code_of_the_model_is_named(tmp_path):
 def test_a_linear_model_answers_by_both_words(tmp_path):
     job = linear(protocol={"kind": "he", "reveal": "score"})
     values, _ = run(job, tmp_path)
-    plain = infer._answer_plain(job, infer.load_rows(job, ())[0], ())
+    plain = answer_plain(job, load_rows(job, ())[0], ())
     assert (values - plain).abs().max() < 1e-2
     inside = linear(parties=ENCLAVE, protocol={"kind": "enclave", "reveal": "class"})
     classes, _ = run(inside, tmp_path)

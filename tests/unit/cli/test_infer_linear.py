@@ -8,8 +8,8 @@ from torch import nn
 from tacit.errors import ConfigError, DataError
 from tacit.inference import predict_plain, save_logistic
 from tacit.inference.answers import AnsweredRows, read_answers
-from tacit.inference.models import load_linear
-from tacit.jobs.infer import check_inputs, compare_plain, load_rows
+from tacit.inference.inputs import load_linear, load_rows
+from tacit.jobs.infer import check_inputs, compare_plain
 from tacit.jobs.kinds import read_job
 from tacit.nn import to_safetensors
 from tacit.result import Cost, Forecast, Result

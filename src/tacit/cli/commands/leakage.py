@@ -24,11 +24,11 @@ from tacit.audit.permutation import (
 )
 from tacit.cli.environment import data_folders
 from tacit.errors import ConfigError
-from tacit.inference.models import load_linear
+from tacit.inference.inputs import load_linear
+from tacit.inference.inputs import load_rows as load_questions
 from tacit.inference.service import ServiceTask
 from tacit.jobs.config import Job
 from tacit.jobs.infer import InferJob, find_direct
-from tacit.jobs.infer import load_rows as load_questions
 from tacit.jobs.kinds import load_job
 from tacit.jobs.train import TrainJob
 from tacit.mpc import find_protocol

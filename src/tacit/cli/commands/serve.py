@@ -68,16 +68,17 @@ def ask(
     """
     with working(edge.err, "asking"):
         from tacit.cli.commands.ask import ask as ask_service
-        from tacit.cli.commands.ask import write_reply
+        from tacit.cli.commands.ask import to_csv
+        from tacit.jobs.folder import write_text
         from tacit.report.format import show_quantity
 
         reply = ask_service(job, rows, me=name, keys=keys, label=label)
     if out is None:
-        say(edge.out, reply.to_csv().rstrip())
+        say(edge.out, to_csv(reply.values).rstrip())
     else:
-        write_reply(reply, out)
+        write_text(out, to_csv(reply.values))
         say(edge.out, f"Answers: {out}")
-    for metric in reply.quality:
+    for metric in reply.measure():
         value = show_quantity(metric.value, metric.unit)
         say(edge.err, f"{metric.name} {value} of {metric.samples} rows")
 

@@ -6,8 +6,6 @@ from tacit.inference.service.once import (
     answer_columns,
     answer_once,
     claim_of_columns,
-    plan_columns,
-    plan_once,
 )
 from tacit.inference.service.server import (
     PredictionServer,
@@ -29,7 +27,5 @@ __all__ = [
     "connected",
     "deal_predictions",
     "load_share",
-    "plan_columns",
-    "plan_once",
     "plan_service",
 ]

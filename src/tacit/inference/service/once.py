@@ -65,20 +65,11 @@ def answer_once(
     shape, _ = share_input_facts(session, client, x, bound=task.spec.bound)
     if shape[1:] != task.model.inputs:
         raise DisagreementError(client, f"announced rows of shape {shape[1:]}")
-    program = _program_of_rows(task, client, shape)
+    program = rows_program(task, client, shape)
     mine = {} if x is None or session.me != client else {"x": x}
     walk, values = _run(session, task, program, inputs=mine, share=share)
     result = _report(session, task, client, sum_forecasts(walk.runs), usage)
     return PrivateAnswer(values=values, plan=walk.runs[-1][0], result=result)
-
-
-def plan_once(
-    task: ServiceTask, *, client: str, shape: tuple[int, ...], parties: tuple[str, ...]
-) -> SharedWalk:
-    """Return what `answer_once` will run for rows of a shape; its last run is the answer."""
-    walk = SharedWalk(task)
-    walk.ask(_program_of_rows(task, client, shape), {}, parties=parties)
-    return walk
 
 
 def answer_columns(
@@ -113,7 +104,7 @@ def answer_columns(
     usage = Usage()
     task.refuse_view()
     widths, rows = _announce(session, task, tuple(counts), x)
-    program = _program_of_columns(task, receiver, widths, rows)
+    program = columns_program(task, receiver, widths, rows)
     mine = {} if x is None or not x.numel() else {f"columns of {session.me}": x.double()}
     walk, values = _run(session, task, program, inputs=mine, share=share)
     forecast = sum_forecasts(walk.runs, before=declare_matching(counts))
@@ -123,25 +114,11 @@ def answer_columns(
     return PrivateAnswer(values=values, plan=plan, result=replace(result, claims=claims))
 
 
-def plan_columns(
-    task: ServiceTask,
-    *,
-    receiver: str,
-    widths: Mapping[str, int],
-    rows: int,
-    parties: tuple[str, ...],
+def plan_question(
+    task: ServiceTask, program: Callable[[Any], Tensor | None], *, parties: tuple[str, ...]
 ) -> SharedWalk:
-    """Return what `answer_columns` will run after the matching; its last run is the answer.
-
-    Args:
-        task: what is answered.
-        receiver: who gets the answers.
-        widths: how many columns every owner has, in their order.
-        rows: how many rows they have in common.
-        parties: of the session.
-    """
+    """Return what a question will run, the check of weights and, last, the answer."""
     walk = SharedWalk(task)
-    program = _program_of_columns(task, receiver, widths, rows)
     walk.ask(program, {}, parties=parties)
     return walk
 
@@ -207,9 +184,11 @@ def _announce(
 # Programs run on PlanOps and on SecretOps, which have different tensors: hence `Any`.
 
 
-def _program_of_rows(
+def rows_program(
     task: ServiceTask, client: str, shape: tuple[int, ...]
 ) -> Callable[[Any], Tensor | None]:
+    """Return the program of `answer_once` for rows of a shape."""
+
     def program(ops: Any) -> Tensor | None:
         x = ops.input("x", owner=client, shape=shape, bound=task.spec.bound)
         return _opened(ops, task, x, to=client, rows="every row")
@@ -217,9 +196,11 @@ def _program_of_rows(
     return program
 
 
-def _program_of_columns(
+def columns_program(
     task: ServiceTask, receiver: str, widths: Mapping[str, int], rows: int
 ) -> Callable[[Any], Tensor | None]:
+    """Return the program of `answer_columns` for common rows of columns of such widths."""
+
     def program(ops: Any) -> Tensor | None:
         columns = [
             ops.input(

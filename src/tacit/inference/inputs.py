@@ -1,0 +1,145 @@
+"""What a question names, read where it lies: rows, models of every kind, and shares of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import tacit  # for `tacit.verify`, which is loaded when it is used: it brings a compiler
+from tacit import ring
+from tacit.data import Rows, Source
+from tacit.data.rows import rescaled
+from tacit.data.source import NOTHING, Given, shaped
+from tacit.errors import ConfigError
+from tacit.inference.answers import Labels
+from tacit.inference.forest import Forest, make_forest
+from tacit.inference.models import load_logistic, logistic_of, table_of, train_logistic
+from tacit.inference.predict import predict_plain
+from tacit.inference.service import load_share
+from tacit.inference.spec import SEALED, InferSpec
+from tacit.matching import align_in_the_clear
+from tacit.nn import as_input, import_module
+from tacit.nn.code import OwnModel
+from tacit.nn.weights import load_weights, put_weights
+from tacit.party import Enclave, unseal_file
+
+
+def load_rows(
+    spec: InferSpec, search: Sequence[Path], given: Given = NOTHING
+) -> tuple[Tensor, Labels]:
+    """Load the rows, and their classes where they are known."""
+    if spec.data.owners:
+        return _join_columns(spec, search)
+    rows = load_part(spec, spec.data.source, search, given)
+    if spec.model.is_forest:  # thresholds are in the units of the rows
+        return torch.from_numpy(rows.unscaled()), rows.labels
+    if spec.is_linear:
+        return table_of(rows), rows.labels
+    key, shape = "data.shape", spec.data.shape
+    if shape is None:
+        key, shape = "model.inputs", spec.model.inputs
+    return torch.from_numpy(shaped(rows.features, shape, key)), rows.labels
+
+
+def load_forest(spec: InferSpec) -> Forest:
+    """Load the trees, as their owner alone can."""
+    if spec.model.file is None:
+        raise ConfigError("the job names no forest; wanted model.file")
+    return make_forest(load_trees(spec.model.file), is_class=True)
+
+
+def load_trees(path: Path) -> "tacit.verify.Ensemble":
+    """Read an ensemble of trees from its file."""
+    return tacit.verify.load_ensemble(path)
+
+
+def load_part(
+    spec: InferSpec, source: Source, search: Sequence[Path], given: Given = NOTHING
+) -> Rows:
+    """Load the rows that a source names, in the scale that all parties have agreed on."""
+    rows = source.load(search, given)
+    if spec.data.scale is None or source.set is not None:
+        return rows
+    scaled = rescaled(rows, spec.data.scale, key=f"{rows.name}: data.scale")
+    return rows if spec.model.is_forest else scaled  # thresholds are in the units of the rows
+
+
+def load_linear(
+    spec: InferSpec, search: Sequence[Path], given: Given = NOTHING
+) -> dict[str, Tensor]:
+    """Load or train a model of one linear layer."""
+    if given.weights is not None:
+        return logistic_of(given.weights, source="the model given")
+    if spec.model.file is not None:
+        return load_logistic(spec.model.file)
+    if spec.model.code is not None:
+        state = OwnModel.read(spec.model.code)().state_dict()
+        return logistic_of(state, source=f"model.code: {spec.model.code}")
+    if spec.model.train is None:
+        raise ConfigError("the job names no model; wanted model.train, model.file or model.code")
+    return train_logistic(load_part(spec, spec.model.train.source("model.train"), search))
+
+
+def load_owned(
+    module: nn.Module, spec: InferSpec, given: Given = NOTHING, inside: Enclave | None = None
+) -> None:
+    """Put the owner's weights into the network; a sealed file opens inside alone."""
+    path = spec.model.file
+    if given.weights is not None:
+        put_weights(module, given.weights, source="the model given")
+    elif path is None:
+        raise ConfigError("the job names no model; wanted model.file")
+    elif path.suffix != SEALED:
+        load_weights(module, path)
+    elif inside is None:
+        raise ConfigError(f"model.file: {path} is sealed; it opens in the enclave of its job alone")
+    else:
+        with TemporaryDirectory() as folder:  # of the owner alone; within an enclave its memory
+            plain = Path(folder) / path.stem
+            plain.write_bytes(unseal_file(inside, path))
+            load_weights(module, plain)
+
+
+def _join_columns(spec: InferSpec, search: Sequence[Path]) -> tuple[Tensor, Labels]:
+    """Put columns side by side, as only whoever tries a job with all files can."""
+    rows = align_in_the_clear(
+        {name: table.source(name).load(search) for name, table in spec.data.owners.items()}
+    )
+    labels = rows[spec.data.owner].labels
+    x = np.concatenate([one.features for one in rows.values()], axis=1)
+    return torch.from_numpy(x), labels
+
+
+def _join_shares(module: nn.Module, spec: InferSpec) -> None:
+    """Put both shares together, as only whoever tries a job with all files can."""
+    frac_bits = spec.frac_bits
+    first, second = (load_held(spec, name) for name in spec.holders)
+    weights = {name: ring.decode(first[name] + second[name], frac_bits=frac_bits) for name in first}
+    module.load_state_dict(import_module(module).state(weights))
+
+
+def load_held(spec: InferSpec, name: str, given: Given = NOTHING) -> dict[str, Tensor]:
+    """Load one party's share of a network that nobody owns."""
+    if given.weights is not None:
+        return dict(given.weights)
+    path = spec.model.shares[name]
+    return load_share(path, frac_bits=spec.frac_bits, bound=spec.model.weight_bound)
+
+
+def answer_plain(spec: InferSpec, x: Tensor, search: Sequence[Path]) -> Tensor:
+    """Answer in the clear, as only whoever tries a job with all files can."""
+    if spec.is_linear:
+        return predict_plain(x, load_linear(spec, search), reveal=spec.reveal)
+    if spec.model.is_forest and spec.model.file is not None:
+        return torch.from_numpy(load_trees(spec.model.file).predict(x.numpy()))
+    module = spec.model.module().double()
+    if spec.is_shared:
+        _join_shares(module, spec)
+    else:
+        load_owned(module, spec)
+    with torch.no_grad():
+        answers: Tensor = module.eval()(as_input(module, x))
+    return answers
