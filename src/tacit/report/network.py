@@ -68,7 +68,7 @@ def draw_network(result: Result) -> Markup:
     return tag(
         "svg",
         tag("title", "The parties and the traffic between them"),
-        tag("desc", _describe(arrows)),
+        tag("desc", "; ".join(map(_tell, arrows)) or "No payload was sent."),
         *shapes,
         *nodes,
         *labels,
@@ -271,10 +271,6 @@ def _draw_node(name: str, role: str, centre: _Point) -> Markup:
             for i, line in enumerate(lines, 1)
         ),
     )
-
-
-def _describe(arrows: Sequence[_Arrow]) -> str:
-    return "; ".join(_tell(arrow) for arrow in arrows) or "No payload was sent."
 
 
 def _tell(arrow: _Arrow) -> str:

@@ -118,7 +118,8 @@ class TryTokens:
             costs, best = totals.flatten().topk(min(self.beams, totals.numel()), largest=False)
             parents, picks = best // totals.shape[1], best % totals.shape[1]
             chosen = torch.cat([chosen[parents], offers[at][picks][:, None]], 1)
-            past = _advance(seen, past, parents, chosen[:, -1:])
+            x, past = seen.model.weights["embed"][chosen[:, -1:]], pick(past, parents)
+            _, past = run_layers(seen.model, x, first=0, last=seen.depth, past=past)
         return chosen[0]
 
 
@@ -152,8 +153,3 @@ def _distances(seen: SeenHidden, past: Cache, beams: int, offers: Tensor, wanted
         hidden, _ = run_layers(seen.model, x, first=0, last=seen.depth, past=before)
         found.append((hidden[:, 0] - wanted).square().sum(1))
     return torch.cat(found).view(beams, -1)
-
-
-def _advance(seen: SeenHidden, past: Cache, parents: Tensor, tokens: Tensor) -> Cache:
-    x = seen.model.weights["embed"][tokens]
-    return run_layers(seen.model, x, first=0, last=seen.depth, past=pick(past, parents))[1]

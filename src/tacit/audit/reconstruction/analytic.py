@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.audit.reconstruction.views import Rebuilt, SeenUpdate
+from tacit.audit.views import seeded
 from tacit.errors import ConfigError
 
 _PROBES = 64
@@ -99,10 +100,6 @@ def _last_pull(seen: SeenUpdate) -> Tensor:
 @torch.no_grad()
 def _usual_answer(seen: SeenUpdate) -> Tensor:
     low, high = seen.bounds
-    noise = torch.empty(_PROBES, *seen.shape).uniform_(low, high, generator=_fixed())
+    noise = torch.empty(_PROBES, *seen.shape).uniform_(low, high, generator=seeded(0))
     answer: Tensor = seen.model(noise.to(seen.update[-1])).softmax(1).mean(0)
     return answer
-
-
-def _fixed() -> torch.Generator:
-    return torch.Generator().manual_seed(0)

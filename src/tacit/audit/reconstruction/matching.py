@@ -56,7 +56,8 @@ class MatchExactly:
         def distance() -> Tensor:
             guess = labels if self.labels == "read" else labels.softmax(1)
             update = do_work(seen.model, rows, guess, seen.work)
-            return _squared(update, seen.update) / scale
+            gaps = [(x - y).square().sum() for x, y in zip(update, seen.update, strict=True)]
+            return torch.stack(gaps).sum() / scale
 
         reached = self._descend(distance, searched)
         named = labels if self.labels == "read" else labels.argmax(1)
@@ -171,10 +172,6 @@ def _random_rows(seen: SeenUpdate, generator: torch.Generator) -> Tensor:
     low, high = seen.bounds
     rows = torch.empty(seen.records, *seen.shape).uniform_(low, high, generator=generator)
     return rows.to(seen.update[0])
-
-
-def _squared(a: Update, b: Update) -> Tensor:
-    return torch.stack([(x - y).square().sum() for x, y in zip(a, b, strict=True)]).sum()
 
 
 def _angle(a: Update, b: Update) -> Tensor:

@@ -107,13 +107,13 @@ def chat(edge: "Edge", /, path: str | None, plain: bool, **how: Unpack[Asked]) -
         raise click.UsageError(
             "--plain needs no other party: leave out --as, --job, --protocol and its settings."
         )
-    if _is_budgeted(path):
+    if path is not None and (Path(path) / "decode.json").is_file():
         if plain or role is not None or any(how.get(one) != NOTHING[one] for one in NOTHING):
             raise click.UsageError(
                 "this model answers from a budget, in this process: leave out --plain, --as, "
                 "--job, --protocol and its settings; others reach it through --endpoint."
             )
-        _talk_on_budget(edge, Path(path or ""), manner, **where)
+        _talk_on_budget(edge, Path(path), manner, **where)
         return
     if plain:
         say(edge.err, "plain chat: no privacy, the model and your words are in one process", "dim")
@@ -352,10 +352,6 @@ def _talk_plainly(edge: "Edge", path: str | None, manner: "Manner", **where: str
         talk = stack.enter_context(plain_chat(find_model(path), manner))
         rows.close()
         _talk(edge, talk, manner, **where)
-
-
-def _is_budgeted(path: str | None) -> bool:
-    return path is not None and (Path(path) / "decode.json").is_file()
 
 
 def _talk_on_budget(edge: "Edge", path: Path, manner: "Manner", **where: str | None) -> None:
