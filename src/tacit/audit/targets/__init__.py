@@ -16,7 +16,7 @@ from tacit.audit.targets.own import (
     trainer_of,
 )
 from tacit.audit.targets.rounds import play_rounds
-from tacit.audit.targets.split import SplitTrainer, split_target
+from tacit.audit.targets.split import SplitTrainer, split_target, target_of_split
 from tacit.audit.targets.target import (
     Side,
     Target,
@@ -24,10 +24,11 @@ from tacit.audit.targets.target import (
     halve_rows,
     no_claim,
     picture_of,
+    picture_of_set,
     show_classes,
     take_rows,
 )
-from tacit.audit.targets.training import PrivateTrainer, train_target
+from tacit.audit.targets.training import PrivateTrainer, target_of_training, train_target
 
 __all__ = [
     "Build",
@@ -50,11 +51,14 @@ __all__ = [
     "no_claim",
     "own_target",
     "picture_of",
+    "picture_of_set",
     "play_rounds",
     "rebuild_rows",
     "show_classes",
     "split_target",
     "take_rows",
+    "target_of_split",
+    "target_of_training",
     "to_side",
     "train_target",
     "trainer_of",

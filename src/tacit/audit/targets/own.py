@@ -27,9 +27,9 @@ from tacit.audit.target import (
     code_of_module,
     fresh,
 )
-from tacit.audit.targets.target import Side, Target, Tested, picture_of, take_rows
+from tacit.audit.targets.target import Side, Target, Tested, picture_of_set, take_rows
 from tacit.audit.views import prg_of
-from tacit.data import Rows, Source, load_dataset, load_file, split_dataset
+from tacit.data import Rows, Source, load_file, split_dataset
 from tacit.dp import DpSgd, train_dp_sgd
 from tacit.errors import ConfigError, DataError
 from tacit.federated import build_model
@@ -135,7 +135,7 @@ def own_target(spec: AuditSpec, search: Sequence[Path] = ()) -> Target:
         non_members=non_members,
         classes=classes,
         notes=(_SAID[spec.data.names_members],),
-        picture=() if spec.data.set is None else picture_of(load_dataset(spec.data.set, search)),
+        picture=picture_of_set(spec.data.set, search),
         put_to_the_test=None
         if private is None
         else partial(_try_training, private, members, trainer, classes),

@@ -2,17 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit.audit.findings import Finding, Threat, judge
+from tacit.audit.split import CutAudit, Watch, audit_gradients, audit_inputs, audit_labels
 from tacit.audit.split import Target as SplitTarget
-from tacit.audit.split import Watch, audit_gradients, audit_inputs, audit_labels
 from tacit.audit.target import TorchClassifier, code_of
-from tacit.audit.targets.target import Side, Target, halve_rows
+from tacit.audit.targets.target import Side, Target, halve_rows, picture_of_set
+from tacit.errors import ConfigError, DataError
+from tacit.matching import align_in_the_clear
 from tacit.split import Codec, Halves, SplitSpec, cut_model, fit_locally, make_head
+from tacit.split.rows import load_own, load_whole
 
 _LARGEST_AUDIT = 2000
 _LABEL_THREAT = Threat(
@@ -149,16 +154,42 @@ class Joined(nn.Module):
         return self._halves.serve(x)
 
 
+def target_of_split(
+    spec: SplitSpec,
+    search: Sequence[Path] = (),
+    *,
+    rows: int | None = None,
+    how: CutAudit = CutAudit(),  # noqa: B008  it is frozen
+) -> Target:
+    """Train both parts on half of all rows, and attack what either side sees.
+
+    Args:
+        spec: where the rows of all owners come from, and how they train.
+        search: folders that may hold data sets.
+        rows: at most so many of each half.
+        how: what the attacker holds, and where it looks.
+
+    Raises:
+        ConfigError: a model of sequences, or a job that serves.
+        DataError: rows of owners that do not belong together.
+    """
+    if spec.model.vocabulary is not None:
+        raise ConfigError(f"audit: wanted a model that reads numbers, got {spec.model.kind!r}")
+    x, y, classes = _join_columns(spec, search)
+    trainer = SplitTrainer(spec=spec.with_classes(classes))
+    target = split_target(trainer, x, y, rows=rows, how=how)
+    return replace(target, picture=picture_of_set(spec.data.set, search))
+
+
 def split_target(
     trainer: SplitTrainer,
     x: Tensor,
     y: Tensor,
     *,
     rows: int | None = None,
-    per_class: int = 1,
-    before: str | None = None,
+    how: CutAudit = CutAudit(),  # noqa: B008  it is frozen
 ) -> Target:
-    """Train both parts on half of all rows, and attack what either side sees.
+    """Do the same with rows that are there.
 
     Args:
         trainer: says how.
@@ -166,8 +197,7 @@ def split_target(
             last.
         y: a class for each.
         rows: at most so many of each half.
-        per_class: labels of every class that the attacker holds.
-        before: an earlier layer to attack too, as the bottom model names it.
+        how: what the attacker holds, and where it looks.
     """
     members, others = halve_rows((x, y), rows)
     spec = trainer.spec
@@ -181,8 +211,8 @@ def split_target(
         classes=spec.classes,
         threats=("scores", "labels", "shadows"),
         findings=(
-            *_attack_gradients(spec, watch, members, per_class),
-            *_attack_cut(trainer, halves, (members, others), per_class, before),
+            *_attack_gradients(spec, watch, members, how.leaked_per_class),
+            *_attack_cut(trainer, halves, (members, others), how),
         ),
         claims=spec.claims(),
         notes=(
@@ -190,6 +220,27 @@ def split_target(
             "No party holds both parts: attacks on all weights are left out.",
         ),
     )
+
+
+def _join_columns(spec: SplitSpec, search: Sequence[Path]) -> tuple[Tensor, Tensor, int]:
+    """Return the rows of all owners, their classes, and how many there are."""
+    if spec.data.set is not None:
+        whole = load_whole(spec, search)
+        x = torch.cat([whole.train_x, whole.test_x])
+        return x, torch.cat([whole.train_y, whole.test_y]), whole.classes
+    parts = {party: load_own(spec, party) for party in spec.data.parties}
+    if spec.data.match is not None:
+        parts = align_in_the_clear(parts)
+    counts = {party: len(one) for party, one in parts.items()}
+    if len(set(counts.values())) != 1:
+        raise DataError(f"wanted the same rows in the file of every party, got {counts}")
+    columns = [parts[owner].features for owner in spec.data.blocks]
+    x = torch.from_numpy(np.concatenate(columns, axis=1)).float()
+    x = (x - x.mean(0)) / x.std(0).clamp(min=1e-6)
+    y = parts[spec.data.labels].labels
+    if y is None:
+        raise ConfigError("audit: wanted a job that trains, got [serve]")
+    return x, torch.from_numpy(y), spec.data.classes or int(y.max()) + 1
 
 
 def _attack_gradients(
@@ -216,8 +267,7 @@ def _attack_cut(
     trainer: SplitTrainer,
     halves: Halves,
     both: tuple[Side, Side],
-    per_class: int,
-    before: str | None,
+    how: CutAudit,
 ) -> tuple[Finding, ...]:
     """Attack labels and inputs at the first feature owner's cut."""
     count = trainer.spec.bottoms
@@ -234,10 +284,10 @@ def _attack_cut(
         pool=sides[0],
         targets=sides[1],
         classes=trainer.spec.classes,
-        before=before,
+        before=how.before,
         as_sent=lambda h: codec.apply(h, is_training=False),
     )
-    labels = audit_labels(target, per_class=per_class)
+    labels = audit_labels(target, per_class=how.leaked_per_class)
     found = [
         judge(_LABEL_THREAT, one.name, one, remedies=_LABEL_REMEDIES)
         for one in labels

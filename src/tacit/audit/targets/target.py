@@ -1,8 +1,9 @@
 """What an audit attacks, however it was trained: a model, its trainer, members and strangers."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from tacit.audit.inversion import Climb, SeenConfidences, score_representatives
 from tacit.audit.membership import Effort
 from tacit.audit.target import Classifier, Trainer
 from tacit.audit.views import seeded
-from tacit.data import Rows
+from tacit.data import Rows, load_dataset
 from tacit.data.partition import PUBLIC_SEED
 from tacit.result import Claim
 
@@ -89,6 +90,11 @@ def picture_of(rows: Rows) -> tuple[int, ...]:
         side = math.isqrt(rows.features.shape[1])
         return (side, side) if side**2 == rows.features.shape[1] else ()
     return ()
+
+
+def picture_of_set(name: str | None, search: Sequence[Path]) -> tuple[int, ...]:
+    """Do the same for a set that is known by name; nothing without one."""
+    return () if name is None else picture_of(load_dataset(name, search))
 
 
 def no_claim(subject: str) -> Claim:

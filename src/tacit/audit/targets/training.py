@@ -1,8 +1,10 @@
 """Training on shares under audit: the finished model of a private training, and more like it."""
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -10,16 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from tacit.audit.target import TorchClassifier, code_of
-from tacit.audit.targets.target import Side, Target, halve_rows, take_rows
+from tacit.audit.targets.target import Side, Target, halve_rows, picture_of_set, take_rows
 from tacit.mpc import find_protocol
 from tacit.nn.weights import load_weights
 from tacit.result import Claim
-from tacit.training import TrainPlan
+from tacit.training import HeldData, TrainPlan
 from tacit.training.clipping import shorten_rows
+from tacit.training.network import build
 from tacit.training.ops import PlainStepOps
 from tacit.training.plain import walk_plain
+from tacit.training.plan import BATCH
 from tacit.training.private import plan_noise, private_step
 from tacit.training.programs import initial_state, train_step
+from tacit.training.rows import join_owners
+from tacit.training.spec import TrainSpec
 
 Shape = tuple[int, ...]
 MakeModule = Callable[[Shape], nn.Module]
@@ -109,6 +115,56 @@ class BothSides(nn.Module):
     def forward(self, score: Tensor) -> Tensor:
         """Return (rows, 2) logits."""
         return torch.cat([torch.zeros_like(score), score], dim=1)
+
+
+def target_of_training(
+    spec: TrainSpec,
+    search: Sequence[Path] = (),
+    *,
+    rows: int | None = None,
+    kept: Path | None = None,
+) -> Target:
+    """Take the model that a training has given out, or train one like it, on its owners' rows.
+
+    Args:
+        spec: where the rows of all owners come from, and how they train.
+        search: folders that may hold data sets.
+        rows: at most so many of each side.
+        kept: the file of the model that was given out, if there is one.
+    """
+    features, labels, holdings = join_owners(spec, search)
+    y = labels[:, 0] if spec.training.loss == "logistic" else labels.argmax(1)
+    trainer = PrivateTrainer(
+        module=partial(build, spec.model),
+        task=partial(_plan_alone, spec),
+        settings=f"{asdict(spec.model)}\n{asdict(spec.training)}\n{spec.privacy}",
+    )
+    task = TrainPlan.of(spec, holdings)
+    target = train_target(trainer, task, features.float(), y.long(), kept=kept, rows=rows)
+    whole = next(iter(spec.data.owners.values())).set if spec.data.split == "rows" else None
+    return replace(target, picture=picture_of_set(whole, search))
+
+
+def _plan_alone(spec: TrainSpec, rows: int, shape: Shape) -> TrainPlan:
+    """Return the plan as if one owner held all rows; none is kept for measuring."""
+    room = math.ceil(rows / (1 - spec.data.test_share)) + 2
+    protocol, privacy = spec.protocol, spec.privacy
+    batch: int | None = min(spec.training.batch or BATCH, rows)
+    if privacy is not None:  # all rows in every step, and nothing is looked at
+        room, batch = rows, None
+        privacy, protocol = (
+            replace(privacy, looks="none"),
+            replace(protocol, show_to=(), score_to=()),
+        )
+    alone = replace(
+        spec,
+        data=replace(spec.data, split="rows", labels=None),
+        training=replace(spec.training, batch=batch),
+        protocol=protocol,
+        privacy=privacy,
+    )
+    held = HeldData(next(iter(spec.data.owners)), room, shape, True)
+    return TrainPlan.of(alone, (held,))
 
 
 def train_target(
