@@ -82,14 +82,14 @@ class Rows:
 
     def without(self, *columns: str | None) -> Self:
         """Leave columns out by name."""
-        kept = [at for at, name in enumerate(self.columns) if name not in columns]
+        scale, kept = self.scale, [at for at, n in enumerate(self.columns) if n not in columns]
         if len(kept) == len(self.columns):
             return self
         return replace(
             self,
             features=self.features[:, kept],
             columns=tuple(self.columns[at] for at in kept),
-            scale=_some(self.scale, kept),
+            scale=scale if isinstance(scale, float) else tuple(scale[at] for at in kept),
         )
 
     def unscaled(self) -> Floats:
@@ -154,10 +154,6 @@ def rescaled(rows: Rows, scale: tuple[float, ...], *, key: str, what: str = "") 
         raise DataError(f"{key} has {len(scale)} divisors, the rows{what} are of shape {shape}")
     features = rows.features / np.array(scale)
     return replace(rows, features=features, scale=scale)
-
-
-def _some(scale: float | tuple[float, ...], kept: Sequence[int]) -> float | tuple[float, ...]:
-    return scale if isinstance(scale, float) else tuple(scale[at] for at in kept)
 
 
 def prepare_labels(

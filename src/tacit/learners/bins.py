@@ -164,15 +164,13 @@ def check_categories(data: Table, categorical: Sequence[int], bins: int) -> None
     beyond = [at for at in categorical if not 0 <= at < data.shape[1]]
     if beyond:
         raise ConfigError(f"categorical: there is no column {beyond[0]} of {data.shape[1]}")
-    for piece in data.pieces:
-        _check_own_categories(piece, categorical, bins)
-
-
-def _check_own_categories(data: Table, categorical: Sequence[int], bins: int) -> None:
-    for owner, columns in categories_of(data, categorical).items():
-        x = data.values.get(owner)
-        if x is None or not columns:
-            continue
+    owned = (
+        (owner, piece.values[owner], columns)
+        for piece in data.pieces
+        for owner, columns in categories_of(piece, categorical).items()
+        if columns and owner in piece.values
+    )
+    for owner, x, columns in owned:
         known = x[:, list(columns)].nan_to_num()
         if bool((known != known.round()).any() or (known < 0).any() or (known >= bins - 1).any()):
             raise DataError(

@@ -70,7 +70,13 @@ def enter_blocks(
         )
     blocks = tuple(_blocks(walker, data, name, width))
     for block in blocks:
-        if _is_entered(walker, block.parts[0]):
+        first = block.parts[0]
+        is_entered = first.name in walker.facts
+        if first.is_coded:
+            spec = Spec.of(shape=(first.rows, first.columns), frac_bits=0, bound=1.0)
+            found = walker.cache.find(first.name, spec, walker.roles.role(first.owner))
+            is_entered = found is not None
+        if is_entered:
             continue
         walker.run(_enter, inputs=_mine(walker, data, block, make), block=block)
     return blocks
@@ -96,13 +102,6 @@ def _blocks(walker: Walker, data: Table, name: str, width: int) -> Iterator[Bloc
             rows = min(BLOCK_ROWS, one.rows - start)
             yield Block(above + start, (part(one.owner, start, rows, one.columns),))
         above += one.rows
-
-
-def _is_entered(walker: Walker, part: Part) -> bool:
-    if not part.is_coded:
-        return part.name in walker.facts
-    spec = Spec.of(shape=(part.rows, part.columns), frac_bits=0, bound=1.0)
-    return walker.cache.find(part.name, spec, walker.roles.role(part.owner)) is not None
 
 
 def _mine(

@@ -13,7 +13,7 @@ from tacit.errors import ConfigError, DataError, InputError
 from tacit.learners.arithmetic import fixed, inverse, mean
 from tacit.learners.base import Learner, positions
 from tacit.learners.tables import Table
-from tacit.mpc.walker import Values, Walker
+from tacit.mpc.walker import Program, Values, Walker
 
 PAIRS = 1 << 20
 """How many pairs of rows are compared at once."""
@@ -62,9 +62,15 @@ class Classifier(Learner):
         walker.run(_classes, uses={"scores": f"{name}/scores"}, gives=f"{name}/")
 
     def _rate(self, walker: Walker, data: Table, name: str) -> None:
+        self._compare(walker, data, name, program=_right)
+
+    def _compare(
+        self, walker: Walker, data: Table, name: str, *, program: Program, **public: Any
+    ) -> None:
+        """Run a program on scores and labels."""
         self._scores(walker, data, name)
         uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
-        walker.run(_right, uses=uses, gives=f"{name}/")
+        walker.run(program, uses=uses, gives=f"{name}/", **public)
 
     def _labels(self, walker: Walker, data: Table) -> str:
         """Share labels with a column for every class that was learned, also where few occur."""
@@ -75,7 +81,8 @@ class Classifier(Learner):
     ) -> npt.NDArray[Any] | None:
         """Open how many rows of each class (down) are taken for which class (across)."""
         self._check_labels(data)
-        found = self._opened(self._confuse, data, "confusion", to, "the declared confusion matrix")
+        walk = partial(self._compare, program=_confused)
+        found = self._opened(walk, data, "confusion", to, "the declared confusion matrix")
         return None if found is None else torch.round(found.double()).long().numpy()
 
     def auc(self, data: Table, *, to: tuple[str, ...] | None = None) -> float | None:
@@ -107,7 +114,7 @@ class Classifier(Learner):
             raise InputError(f"{type(self).__name__} gives margins, which are no chances")
         if not 2 <= bins <= 100:
             raise ConfigError(f"bins must be from 2 to 100, got {bins}")
-        walk = partial(self._calibrate, bins=bins)
+        walk = partial(self._compare, program=_by_chance, bins=bins, chances=self.chances)
         self._check_labels(data)
         found = self._opened(walk, data, "calibration", to, "the declared calibration")
         if found is None:
@@ -121,11 +128,6 @@ class Classifier(Learner):
         if len(self.classes_) != 2:
             raise InputError(f"{what} wants a learner of two classes, got {len(self.classes_)}")
 
-    def _confuse(self, walker: Walker, data: Table, name: str) -> None:
-        self._scores(walker, data, name)
-        uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
-        walker.run(_confused, uses=uses, gives=f"{name}/")
-
     def _area(self, walker: Walker, data: Table, name: str) -> None:
         self._scores(walker, data, name)
         uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
@@ -136,11 +138,6 @@ class Classifier(Learner):
             end = min(at + step, rows)
             walker.run(_pairs, uses=uses | kept, gives=f"{name}/", first=at, end=end)
         walker.run(_area_of, uses={"pairs": f"{name}/pairs", "y": uses["y"]}, gives=f"{name}/")
-
-    def _calibrate(self, walker: Walker, data: Table, name: str, *, bins: int) -> None:
-        self._scores(walker, data, name)
-        uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
-        walker.run(_by_chance, uses=uses, gives=f"{name}/", bins=bins, chances=self.chances)
 
     def _worded(self, answers: Tensor) -> npt.NDArray[Any]:
         found: npt.NDArray[Any] = self.classes_[positions(answers).astype(int)]
