@@ -77,18 +77,19 @@ def owner_program(
     checkpoint.tokenizer()
     protocol.check_memory(checkpoint, free_memory_bytes(), "owner")
     loaded, device = checkpoint.read(), protocol.device
-    vault: OwnerVault | SealedVault
     if protocol.is_sealed:
-        vault = open_sealed_vault(loaded, reveal=protocol.reveal)
+        sealed = open_sealed_vault(loaded, reveal=protocol.reveal)
+        serve = serve_dealt_owner if is_dealt else serve_sealed_owner
     else:
         vault = open_vault(loaded, precision=precision, device=device, counts=protocol.counts)
     del loaded
     give_back_freed()
 
     def make(account: Account, folder: Path | None = None) -> Program:
-        if isinstance(vault, SealedVault):
-            return _Owner(protocol, vault.for_user(account, folder), is_dealt)
-        return _Owner(protocol, vault.for_user(account))
+        if not protocol.is_sealed:
+            return _Owner(protocol, vault.for_user(account), serve_owner)
+        mine = sealed.for_user(account, folder)
+        return _Owner(protocol, mine, partial(serve, device=device))
 
     return make
 
@@ -99,19 +100,13 @@ class _Owner:
 
     protocol: ChatProtocol
     vault: OwnerVault | SealedVault
-    is_dealt: bool = False
+    run: Callable[..., None]  # of its kind of vault
 
     def serve(self, session: Session) -> None:
         self.protocol.agree(session)
-        vault = self.vault
-        if isinstance(vault, OwnerVault):
-            announce(session, vault.ring.architecture)
-            serve_owner(session, vault)
-        else:
-            announce(session, vault.architecture)
-            serve = serve_dealt_owner if self.is_dealt else serve_sealed_owner
-            serve(session, vault, device=self.protocol.device)
-        vault.forget()  # who leaves in good order does not come back to a conversation
+        announce(session, self.vault.architecture)
+        self.run(session, self.vault)
+        self.vault.forget()  # who leaves in good order does not come back to a conversation
 
     def sweep(self) -> None:
         self.vault.sweep()

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 import torch
 
@@ -206,12 +206,7 @@ def read_architecture(raw: object) -> Architecture:
     if not isinstance(raw, dict) or raw.keys() != known.keys():
         raise ConfigError(f"wanted the keys {', '.join(known)}")
     for name, kind in known.items():
-        if not _fits(raw[name], kind):
+        value = raw[name]
+        if not (value in get_args(kind) if get_origin(kind) is not None else type(value) is kind):
             raise ConfigError(f"{name} cannot be {raw[name]!r}")
     return Architecture(**raw)
-
-
-def _fits(value: object, kind: Any) -> bool:  # an annotation has no type
-    if get_origin(kind) is not None:
-        return value in get_args(kind)
-    return type(value) is kind

@@ -123,7 +123,8 @@ class _Block(nn.Module):
         a = self.architecture
         mixed, kept = self._attend(self.norm1(x), sight, before)
         x = x + (self.post_norm1(mixed) if a.has_post_norm else mixed)
-        fed = self._feed(self.norm2(x))
+        h = self.norm2(x)
+        fed = self.down(activate(a, self.up(h), self.gate(h) if a.has_gate else None))
         return x + (self.post_norm2(fed) if a.has_post_norm else fed), kept
 
     def _attend(
@@ -157,11 +158,6 @@ class _Block(nn.Module):
         joined = mixed.reshape(*lead, *mixed.shape[1:]).transpose(-3, -2).flatten(-2)
         out: Tensor = self.o(joined)
         return out, (k, v)
-
-    def _feed(self, x: Tensor) -> Tensor:
-        a = self.architecture
-        out: Tensor = self.down(activate(a, self.up(x), self.gate(x) if a.has_gate else None))
-        return out
 
 
 def _norm(a: Architecture, width: int) -> nn.Module:

@@ -164,7 +164,7 @@ def run_end(
         shown = [x, party.linear(scores, x)]
         return party.show(plan.score(), [*shown, *counts], norm)
     (h,) = party.look(last, [x], norm)
-    return party.show(plan.score(), [party.linear(scores, h), *counts], _as_it_is)
+    return party.show(plan.score(), [party.linear(scores, h), *counts], lambda seen: seen)
 
 
 def cut(x: Tensor, widths: Sequence[int]) -> list[Tensor]:
@@ -245,10 +245,6 @@ def normalised(a: Architecture, x: Tensor) -> tuple[Tensor, Tensor]:
         x = x - x.mean(-1, keepdim=True)
     sigma = (x.square().mean(-1, keepdim=True) + a.norm_eps).sqrt()
     return x / sigma, sigma
-
-
-def _as_it_is(seen: Seen) -> Seen:
-    return seen
 
 
 @dataclass(frozen=True)

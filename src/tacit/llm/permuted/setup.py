@@ -100,6 +100,11 @@ class OwnerVault:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
+    def architecture(self) -> Architecture:
+        """Return the shape of the model."""
+        return self.ring.architecture
+
+    @property
     def plan(self) -> Blueprint:
         """Return the steps of the model."""
         ring = self.ring

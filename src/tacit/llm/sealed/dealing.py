@@ -67,7 +67,8 @@ def keep_material(table: Table, schedule: Schedule, *, folder: Path | None) -> N
     user = table.seats.user
     if folder is None:
         raise FrameError(user, "asks for material in files, which this owner does not keep")
-    unused = [one for one in _listed(folder) if not one.with_name(one.name + ".used").exists()]
+    found = folder.glob("*.material")  # none, if there is no folder yet
+    unused = [one for one in found if not one.with_name(one.name + ".used").exists()]
     if len(unused) >= _MOST_UNUSED:
         raise FrameError(user, f"has material for {len(unused)} sessions here: use it first")
     path = owner_file(folder, schedule)
@@ -156,10 +157,6 @@ def planned(table: Table, schedule: Schedule) -> tuple[Passing, tuple[Plan, ...]
 def owner_file(folder: Path, schedule: Schedule) -> Path:
     """Return where the owner keeps its part."""
     return folder / f"{schedule.name}.material"
-
-
-def _listed(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.material")) if folder.is_dir() else []
 
 
 def _agreed(table: Table, schedule: Schedule) -> tuple[Passing, tuple[Plan, ...]]:

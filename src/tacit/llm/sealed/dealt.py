@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -18,8 +17,8 @@ from tacit.llm.sealed.parties import SealedVault, read_by
 from tacit.llm.sealed.passes import PASS_WORDS, Pass
 from tacit.llm.sealed.program import Outcome
 from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
-from tacit.llm.sealed.table import RecordedPasses, Table, sit_down
-from tacit.mpc import OpeningCache, Share, Words, compute
+from tacit.llm.sealed.table import PassRunner, Table, sit_down
+from tacit.mpc import OpeningCache, Share, Words
 from tacit.mpc.material.offline import Material, open_material
 from tacit.mpc.material.recorder import Next
 from tacit.mpc.share import Spec
@@ -57,7 +56,7 @@ class DealtTable:
         material.begin()
         self._passes, self._at = self.schedule.passes(), 0
         self._slots, self._cache = Slots(), OpeningCache(weights_on=device)
-        self._recorded = RecordedPasses(self.session, device, material=material)
+        self._runner = PassRunner(self.session, device, self._cache, material=material)
 
     can_expect = False
     """Whether a pass may order the next one: all were ordered before."""
@@ -94,29 +93,15 @@ class DealtTable:
         self._cache.place(step.conversation, step.past)
         text = f"{number} {step!r}"
         self.session.agree("plan", hashlib.sha256(text.encode()).digest())
-        told = self.passing.told(step, self._slots.places())
-        if self._recorded.takes(step, plan):
-            return self._recorded.compute(
-                self.passing,
-                step,
-                Next(plan, number),
-                inputs=inputs,
-                cache=self._cache,
-                told=told,
-                following=self._following(number),
-            )
-        outcome = compute(
-            self.session,
-            plan,
-            lambda ops: self.passing.run(ops, step),
+        return self._runner.compute(
+            self.passing,
+            step,
+            Next(plan, number),
             inputs=inputs,
             kept={**kept, **self._noise(step, number)},
-            cache=self._cache,
-            material=self._material,
-            run=number,
-            told=told,
+            told=self.passing.told(step, self._slots.places()),
+            following=self._following(number),
         )
-        return cast("Outcome[Share]", outcome)
 
     def _following(self, number: int) -> Next | None:
         """Return the run behind a pass, if it is recorded as well."""
@@ -124,7 +109,7 @@ class DealtTable:
         if later == len(self._passes):
             return None
         step, plan = self._passes[later], self._plans[later]
-        return Next(plan, later) if self._recorded.takes(step, plan) else None
+        return Next(plan, later) if self._runner.takes(step, plan) else None
 
     def _noise(self, step: Pass, number: int) -> dict[str, Share]:
         """Return my share of the noise that the dealer drew."""

@@ -102,7 +102,10 @@ class Passing:
         else:
             answer = self._answer(ops, w, step, x, watch)
         count = ops.out_of_range(watch)  # first, so that both are opened in one round
-        shown = None if answer is None else self._shown(ops, answer)
+        what, why = "the next token", "it is the answer"
+        if self.reveal == "scores":
+            what, why = "scores of every token", "it chooses the next"
+        shown = None if answer is None else ops.open(answer, to=(self.user,), what=what, why=why)
         strange = ops.open(
             count,
             to=(self.user,),
@@ -299,7 +302,9 @@ class Passing:
         It waits for them, and opens what it is given in the same round, if nothing came between.
         """
         if resumes:
-            old = self._resumed(ops, step.past, name, new)
+            a, known = self.architecture, ops.number(new, "resuming")
+            shape = (1, a.kv_heads, step.past, a.head_dim)
+            old = ops.resume(name, shape=shape, bound=known.bound, frac_bits=known.frac_bits)
             new = ops.concatenate((old, new), dim=2)
         wait = ops.post(new)
 
@@ -309,11 +314,6 @@ class Passing:
             return ops.grow({name: new}, length=step.room, dim=2)[0]
 
         return join
-
-    def _resumed(self, ops: ProtocolOps[V], past: int, name: str, like: V) -> V:
-        a, known = self.architecture, ops.number(like, "resuming")
-        shape = (1, a.kv_heads, past, a.head_dim)
-        return ops.resume(name, shape=shape, bound=known.bound, frac_bits=known.frac_bits)
 
     def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V, watch: Watch[V]) -> V:
         a = self.architecture
@@ -351,20 +351,11 @@ class Passing:
         if self.reveal == "scores":
             return scores
         if self.reveal == "sample":
-            scores = self._drawn(ops, scores)
+            dealer = None if self.is_dealt else self.dealer
+            scores = drawn(ops, scores, user=self.user, dealer=dealer)
         else:
             scores = adjusted(ops, scores, user=self.user)
         return ops.argmax(scores, dim=-1)
-
-    def _shown(self, ops: ProtocolOps[V], answer: V) -> Tensor | None:
-        what, why = "the next token", "it is the answer"
-        if self.reveal == "scores":
-            what, why = "scores of every token", "it chooses the next"
-        return ops.open(answer, to=(self.user,), what=what, why=why)
-
-    def _drawn(self, ops: ProtocolOps[V], scores: V) -> V:
-        dealer = None if self.is_dealt else self.dealer
-        return drawn(ops, scores, user=self.user, dealer=dealer)
 
     def _skip(
         self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, normal: Callable[[], V]

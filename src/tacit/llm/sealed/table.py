@@ -68,7 +68,7 @@ class Table:
         self.session, self.passing, self.seats = session, passing, seats
         self._cache = OpeningCache(weights_on=device)
         self._walker = walk(passing, seats, self._cache)
-        self._recorded = RecordedPasses(session, device)
+        self._runner = PassRunner(session, device, self._cache)
         self._recent: dict[int, None] = {}
         self._ordered: _Run | None = None
         self._dealt_for: set[int] = set()
@@ -80,31 +80,20 @@ class Table:
         self, step: Pass, inputs: Mapping[str, Tensor | Words], kept: Mapping[str, Share]
     ) -> Outcome[Share]:
         """Compute a pass as the owner or the user."""
-        run, told = self._begin(step), self.passing.told(step)
-        if not run.resumes and self._recorded.takes(step, run.plan):
-            ordered = self._ordered
-            return self._recorded.compute(
-                self.passing,
-                step,
-                Next(run.plan, run.number),
-                inputs=inputs,
-                cache=self._cache,
-                told=told,
-                following=None if ordered is None else Next(ordered.plan, ordered.number),
-            )
-        outcome = compute(
-            self.session,
-            run.plan,
-            lambda ops: self.passing.run(ops, step, resumes=run.resumes),
+        run = self._begin(step)
+        ordered = self._ordered
+        outcome = self._runner.compute(
+            self.passing,
+            step,
+            Next(run.plan, run.number),
             inputs=inputs,
             kept=kept,
-            cache=self._cache,
-            run=run.number,
-            told=told,
+            told=self.passing.told(step),
+            following=None if ordered is None else Next(ordered.plan, ordered.number),
+            resumes=run.resumes,
         )
         self.can_expect = True
-        # Keys and values are numbers, never bits or masked openings: shares.
-        return cast("Outcome[Share]", outcome)
+        return outcome
 
     @without_collections()
     def deal(self, step: Pass) -> None:
@@ -176,8 +165,7 @@ class Table:
 
     def _deal(self, run: _Run) -> None:
         self._place(run)
-        if not self._recorded.deal(run.step, run.plan, run=run.number, cache=self._cache):
-            deal_ahead(self.session, run.plan, run=run.number, cache=self._cache)
+        self._runner.deal(run.step, run.plan, run=run.number)
 
     def _is_ordered(self, step: Pass) -> bool:
         """Tell whether this pass was agreed on with the one before; not what it orders itself."""
@@ -201,7 +189,7 @@ class Table:
     def _drop(self) -> None:
         """Forget a pass that was ordered and will not be made; the user takes what was dealt."""
         dropped, self._ordered = self._ordered, None
-        if dropped is None or self._recorded.drop(dropped.number):
+        if dropped is None or self._runner.drop(dropped.number):
             return
         if self.session.me == self.seats.user:
             discard(self.session, dropped.plan, run=dropped.number)
@@ -311,13 +299,21 @@ def sit_down(
     return Table(session, passing, seats, device)
 
 
-class RecordedPasses:
-    """One party's passes that are recorded: those that read a token and choose the next.
+class PassRunner:
+    """One party's passes: those that read a token and choose the next are recorded, on a card.
 
     A prompt is read once and is not worth a recording, nor is the pass that opens the weights.
     """
 
-    def __init__(self, session: Session, device: str, *, material: Material | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        device: str,
+        cache: OpeningCache,
+        *,
+        material: Material | None = None,
+    ) -> None:
+        self._session, self._cache, self._material = session, cache, material
         self._recorder = recorder_on(torch.device(device), session, material)
         self._dealing = dealing_on(torch.device(device), session)
 
@@ -325,13 +321,13 @@ class RecordedPasses:
         """Tell whether a pass is recorded."""
         return self._recorder is not None and _is_worth(step, plan)
 
-    def deal(self, step: Pass, plan: Plan, *, run: int, cache: OpeningCache) -> bool:
-        """Deal for a pass, as the dealer; False if such a pass is not recorded."""
-        dealing = self._dealing
-        if dealing is None or not (_is_worth(step, plan) and dealing.takes(plan, cache)):
-            return False
-        dealing.deal(plan, run=run, cache=cache)
-        return True
+    def deal(self, step: Pass, plan: Plan, *, run: int) -> None:
+        """Deal for a pass, as the dealer."""
+        dealing, cache = self._dealing, self._cache
+        if dealing is not None and _is_worth(step, plan) and dealing.takes(plan, cache):
+            dealing.deal(plan, run=run, cache=cache)
+        else:
+            deal_ahead(self._session, plan, run=run, cache=cache)
 
     def compute(
         self,
@@ -340,9 +336,10 @@ class RecordedPasses:
         now: Next,
         *,
         inputs: Mapping[str, Tensor | Words],
-        cache: OpeningCache,
+        kept: Mapping[str, Share],
         told: Mapping[str, Tensor],
         following: Next | None,
+        resumes: bool = False,
     ) -> Outcome[Share]:
         """Compute a pass as the owner or the user.
 
@@ -351,25 +348,42 @@ class RecordedPasses:
             step: the pass.
             now: its run.
             inputs: what I bring in.
-            cache: weights, keys and values that are open under masks.
+            kept: what it takes up; then it is not recorded.
             told: the public words of the pass.
             following: the next run, if it is agreed on.
+            resumes: whether keys and values are opened once more; see `Passing.run`.
         """
-        assert self._recorder is not None  # noqa: S101 - `takes` has said so
+        # Keys and values are numbers, never bits or masked openings: shares.
+        if self._recorder is None or not _is_worth(step, now.plan):
+            outcome = compute(
+                self._session,
+                now.plan,
+                lambda ops: passing.run(ops, step, resumes=resumes),
+                inputs=inputs,
+                kept=kept,
+                cache=self._cache,
+                material=self._material,
+                run=now.run,
+                told=told,
+            )
+            return cast("Outcome[Share]", outcome)
         outcome = self._recorder.compute(
             now,
             lambda ops: passing.run(ops, step),
             inputs=inputs,
             told=told,
-            cache=cache,
+            cache=self._cache,
             following=following,
         )
-        # Keys and values are numbers, never bits or masked openings: shares.
         found = cast("Outcome[Share]", outcome)
         shown, strange = (
             None if one is None else one.clone() for one in (found.shown, found.strange)
         )
-        keys, values = ([_own(one) for one in some] for some in (found.keys, found.values))
+        # Out of memory that the next pass writes to.
+        keys, values = (
+            [Share(one.words.to("cpu", copy=True), one.spec) for one in some]
+            for some in (found.keys, found.values)
+        )
         return replace(found, keys=keys, values=values, shown=shown, strange=strange)
 
     def drop(self, run: int) -> bool:
@@ -391,8 +405,3 @@ def dealing_on(device: torch.device, session: Session) -> DealingRecorder | None
 
 def _is_worth(step: Pass, plan: Plan) -> bool:
     return step.rows == 1 and step.is_scored and can_record(plan)
-
-
-def _own(share: Share) -> Share:
-    """Copy a share out of memory that the next pass writes to."""
-    return Share(share.words.to("cpu", copy=True), share.spec)
