@@ -183,16 +183,19 @@ class Incremental:
         talk.send(sent, packed - user.words(f"{self.label}.score_shares", count))
         (words,) = talk.recv(shown)
         seen = wrap(words + user.words(f"{self.label}.reveal_mask", count), self.words.seen_bytes)
-        # Permuted, so segment by segment: a row's scores of one head.
-        scores = ring.decode(seen, frac_bits=self.words.seen_bits)
-        softmax = self.layout.segments(scores, -torch.inf).softmax(2)
-        weights = encode(self.layout.flat(softmax), self.words.weight_bits)
+        weights = self._softmax(seen)
         talk.send(weighed, weights - user.words(f"{self.label}.answer_mask", count))
         (masked,) = talk.recv(mixing)
         mixed = mixed + self.heads.mix(r_a[..., old:], new_v)
         mixed += self.heads.mix(self.layout.dense(masked), r_v)
         talk.send(last, mixed - user.words(f"{self.label}.rest", *self._query))
         return new_k, new_v, seen
+
+    def _softmax(self, seen: Tensor) -> Tensor:
+        """Turn permuted scores into weights, segment by segment."""
+        scores = ring.decode(seen, frac_bits=self.words.seen_bits)
+        weights = self.layout.segments(scores, -torch.inf).softmax(2)
+        return encode(self.layout.flat(weights), self.words.weight_bits)
 
     def owner_masks(self, owner: PrfStream) -> tuple[Tensor, Tensor]:
         """Draw the owner's masks of the new queries and of the weights."""

@@ -15,7 +15,13 @@ from torch import Tensor
 
 from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture, LanguageModel
-from tacit.llm.model.folding import behind_norm, panels, spectral_norms
+from tacit.llm.model.folding import (
+    behind_norm,
+    magnitudes,
+    outputs_behind_norm,
+    panels,
+    spectral_norms,
+)
 from tacit.mpc.share import SPARE_BITS, WORD_BITS
 from tacit.party import Fact, Session
 
@@ -190,7 +196,7 @@ def _attention(a: Architecture, w: Mapping[str, Tensor], i: int) -> dict[str, fl
         largest[:2] = longest
     group = torch.arange(a.heads) // (a.heads // a.kv_heads)
     mixed = w[f"{i}.o.weight"].view(a.heads, dim, -1).norm(dim=1)  # (heads, width)
-    attended = (mixed * values[group].unsqueeze(1)).sum(0) + _offset(w, f"{i}.o")
+    attended = (mixed * values[group].unsqueeze(1)).sum(0) + magnitudes(w.get(f"{i}.o.bias"))
     return {
         f"{i}.q": largest[0],
         f"{i}.k": largest[1],
@@ -208,29 +214,21 @@ def _feed(a: Architecture, w: Mapping[str, Tensor], i: int) -> dict[str, float]:
         out[f"{i}.gate"] = float(sizes[: a.ffn].max())
         active = sizes[: a.ffn] * up
     down = w[f"{i}.down.weight"]
-    lengths = [active.norm(), _most(w, f"{i}.up", matrix[:, -a.ffn :]) * math.sqrt(a.width)]
+    # A bias counts as if the row had length one.
+    stretch = float(spectral_norms(matrix[:, -a.ffn :]))
+    stretch += float(magnitudes(w.get(f"{i}.up.bias")).norm())
+    lengths = [active.norm(), stretch * math.sqrt(a.width)]
     length = float(lengths[1]) * out.get(f"{i}.gate", 1.0)
     fed = torch.minimum(down.abs().T @ active, down.norm(dim=0) * min(float(lengths[0]), length))
     out[f"{i}.up"] = float(up.max())
     out[f"{i}.active"] = float(active.max())
-    out[f"{i}.fed"] = float((fed + _offset(w, f"{i}.down")).max())
+    out[f"{i}.fed"] = float((fed + magnitudes(w.get(f"{i}.down.bias"))).max())
     return out
 
 
 def _columns(a: Architecture, w: Mapping[str, Tensor], name: str) -> Tensor:
     """Bound every output of an affine map of normalised rows."""
-    lengths: Tensor = w[f"{name}.weight"].norm(dim=0)
-    return lengths * math.sqrt(a.width) + _offset(w, name)
-
-
-def _offset(w: Mapping[str, Tensor], name: str) -> Tensor:
-    bias = w.get(f"{name}.bias")
-    return torch.zeros(()) if bias is None else bias.abs()
-
-
-def _most(w: Mapping[str, Tensor], name: str, matrix: Tensor) -> float:
-    """Bound how much longer a row gets; a bias counts as if the row had length one."""
-    return float(spectral_norms(matrix)) + float(_offset(w, name).norm())
+    return outputs_behind_norm(a, w[f"{name}.weight"].T, w.get(f"{name}.bias"))
 
 
 def _longest(*sizes: tuple[float, float]) -> float:

@@ -351,11 +351,14 @@ class Passing:
         if self.reveal == "scores":
             return scores
         if self.reveal == "sample":
-            dealer = None if self.is_dealt else self.dealer
-            scores = drawn(ops, scores, user=self.user, dealer=dealer)
+            scores = self._drawn(ops, scores)
         else:
             scores = adjusted(ops, scores, user=self.user)
         return ops.argmax(scores, dim=-1)
+
+    def _drawn(self, ops: ProtocolOps[V], scores: V) -> V:
+        dealer = None if self.is_dealt else self.dealer
+        return drawn(ops, scores, user=self.user, dealer=dealer)
 
     def _skip(
         self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, normal: Callable[[], V]
