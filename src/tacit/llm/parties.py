@@ -27,6 +27,12 @@ class Seats:
             )
 
 
+Wait = Callable[[float], None]
+"""Told, about once a second, for how many seconds a token or its material was waited for."""
+
+PATIENCE_S = 1.0
+"""How long nobody is told of a wait, and then again."""
+
 Quota = Callable[[int, str], None]
 """Counts tokens that a user asks for, and refuses them with its name if they are too many."""
 

@@ -11,8 +11,8 @@ from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.checkpoint import open_checkpoint
 from tacit.llm.model.machine import free_memory_bytes, give_back_freed
 from tacit.llm.model.plain import Between
+from tacit.llm.parties import Account, Wait
 from tacit.llm.permuted import (
-    Account,
     Client,
     MaskedWeights,
     Network,
@@ -36,8 +36,6 @@ from tacit.mpc.material.offline import Material
 from tacit.party import Session
 
 ServingRole = Literal["owner", "dealer"]
-Wait = Callable[[float], None]
-"""Told, about once a second, for how many seconds a token or its material was waited for."""
 
 
 class Program(Protocol):
@@ -77,19 +75,20 @@ def owner_program(
     checkpoint.tokenizer()
     protocol.check_memory(checkpoint, free_memory_bytes(), "owner")
     loaded, device = checkpoint.read(), protocol.device
+    vault: OwnerVault | SealedVault
+    serve: Callable[..., None] = serve_owner
     if protocol.is_sealed:
-        sealed = open_sealed_vault(loaded, reveal=protocol.reveal)
-        serve = serve_dealt_owner if is_dealt else serve_sealed_owner
+        vault = open_sealed_vault(loaded, reveal=protocol.reveal)
+        serve = partial(serve_dealt_owner if is_dealt else serve_sealed_owner, device=device)
     else:
         vault = open_vault(loaded, precision=precision, device=device, counts=protocol.counts)
     del loaded
     give_back_freed()
 
     def make(account: Account, folder: Path | None = None) -> Program:
-        if not protocol.is_sealed:
-            return _Owner(protocol, vault.for_user(account), serve_owner)
-        mine = sealed.for_user(account, folder)
-        return _Owner(protocol, mine, partial(serve, device=device))
+        if isinstance(vault, SealedVault):
+            return _Owner(protocol, vault.for_user(account, folder), serve)
+        return _Owner(protocol, vault.for_user(account), serve)
 
     return make
 

@@ -4,7 +4,7 @@ Batches are made ahead of their use, bounded, and waited for aloud (`Prefetch`).
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.parties import Seats
+from tacit.llm.parties import PATIENCE_S, Seats, Wait
 from tacit.llm.permuted.batch import Batch, Form
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import step_back
@@ -165,11 +165,6 @@ class Client:
         )
 
 
-Wait = Callable[[float], None]
-"""Told, about once a second, for how many seconds material has been waited for."""
-
-_PATIENCE_S = 1.0
-
 T = TypeVar("T")
 
 
@@ -269,7 +264,7 @@ def _note(batch: Batch | None) -> Tensor:
 def _await(future: "Future[T]", on_wait: Wait, began: float) -> T:
     while True:
         try:
-            return future.result(timeout=_PATIENCE_S)
+            return future.result(timeout=PATIENCE_S)
         except NotYet:
             if future.done():
                 raise

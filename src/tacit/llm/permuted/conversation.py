@@ -9,9 +9,10 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
 from tacit.llm.model.plain import Between, no_word
+from tacit.llm.parties import Wait
 from tacit.llm.permuted.asking import Asking, Shown
 from tacit.llm.permuted.batch import Batch
-from tacit.llm.permuted.client import Client, Memory, Prefetch, Ready, Wait
+from tacit.llm.permuted.client import Client, Memory, Prefetch, Ready
 from tacit.llm.permuted.forecast import choose_form, leaks
 from tacit.llm.permuted.messages import CLOSE, NAME, RUN, STEP, Channel
 from tacit.llm.permuted.prf_stream import picks, shift_of, unpad

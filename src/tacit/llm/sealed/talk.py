@@ -14,7 +14,7 @@ from tacit.errors import DataError, RangeError
 from tacit.llm.claims import Reveal
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.plain import Between, no_word
-from tacit.llm.parties import Seats
+from tacit.llm.parties import PATIENCE_S, Seats, Wait
 from tacit.llm.sampling import Place, Sampling, check_ask, chooser, generator
 from tacit.llm.sealed.choosing import check_wish, wish
 from tacit.llm.sealed.dealing import fetch_material
@@ -39,10 +39,6 @@ class SealedMemory:
     def rewind(self, length: int) -> None:
         """Forget all but the first tokens; costs nothing."""
         del self.read[length:]
-
-
-Wait = Callable[[float], None]
-_PATIENCE_S = 1.0
 
 
 class SealedClient:
@@ -252,7 +248,7 @@ def _watched(on_wait: Wait) -> Iterator[None]:
     is_over, began = threading.Event(), monotonic()
 
     def watch() -> None:
-        while not is_over.wait(_PATIENCE_S):
+        while not is_over.wait(PATIENCE_S):
             on_wait(monotonic() - began)
 
     watcher = threading.Thread(target=watch, name="tacit-wait", daemon=True)
