@@ -115,11 +115,10 @@ def run_split(
         if asked is not None:
             found = ask(
                 session,
+                mine,
                 trainer.codec,
                 bottoms[session.me],
                 asked[owners.index(session.me)],
-                label_owner="lab",
-                classes=CLASSES,
                 batch=4,
             )
             stop_asking(session, "lab")
@@ -130,7 +129,7 @@ def run_split(
         epochs = trainer.run()
         logits = None
         if questions is not None:
-            (found,) = answer(session, trainer.codecs, top, classes=CLASSES)
+            (found,) = answer(session, task, trainer.codecs, top)
             logits = found.logits
         return {
             "epochs": epochs,

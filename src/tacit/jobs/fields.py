@@ -264,7 +264,6 @@ USUAL = {
     "batch": "rows in a step",
     "steps": "of training",
     "rate": "learning rate",
-    "learning_rate": "learning rate",
     "server_rate": "learning rate of the server",
     "schedule": "how the learning rate goes on",
     "optimiser": "how weights follow gradients",
@@ -288,7 +287,6 @@ USUAL = {
     "parameters": "of the learner, a line each: name = value",
     "standardise": "bring columns to mean 0 and variance 1 first",
     "also_defend": "further defences",
-    "beside": "models of other sizes to compare with",
     "doors": 'where each server takes clients: name = "host:port"',
     "sizes": "of batches",
     "on_failure": "stop, or go on without the worker, once it is caught lying",
@@ -300,12 +298,7 @@ USUAL = {
     "accumulate": "batches whose gradients make one step",
     "warmup": "steps in which the learning rate grows to its full size",
     "compare": "put a plain computation beside the private one, where all inputs are here",
-    "adapters": "rank of LoRA matrices, which alone learn then",
-    "adapt": "last names of the layers that get adapters; all linear ones if not given",
     "model.train": "names of layers that learn as a whole beside adapters",
-    "table": "name of the embedding, public: owners of texts look their own ids up",
-    "head": "name of the last linear layer, public: owners of texts compute the loss",
-    "sampling": "hidden draws the rows of a step where only the two that compute see it",
     "html": "write a page beside the result",
 }
 """What settings mean that records do not explain one by one, by key or by table and key."""

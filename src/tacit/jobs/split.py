@@ -266,7 +266,7 @@ def _answer(session: Session, job: SplitJob, place: Place, models: Path) -> Part
     codecs = {owner: make_codec(job.split.compress, width) for owner, width in widths.items()}
     introduce(session, job, rows=0, width=0)
     with session.progress.stage("serve"):
-        answered = answer(session, codecs, top, classes=job.classes, own=own)
+        answered = answer(session, job, codecs, top, own=own)
     asked = sum(len(one.logits) for one in answered)
     return Part(result=_result(session, job, place, Done(widths=widths, asked=asked)))
 

@@ -72,7 +72,7 @@ def train_labels(
     )
     trainer.run()
     with session.progress.stage("serve"):
-        (found,) = answer(session, trainer.codecs, top, classes=spec.classes, own=tested)
+        (found,) = answer(session, spec, trainer.codecs, top, own=tested)
     return trainer, found
 
 
@@ -81,14 +81,6 @@ def question(
 ) -> Tensor:
     """Ask one question about rows, and no more after it; return their classes."""
     with session.progress.stage("serve"):
-        classes = ask(
-            session,
-            codec,
-            bottom,
-            rows,
-            label_owner=spec.label_owner,
-            classes=spec.classes,
-            defences=spec.defences,
-        )
+        classes = ask(session, spec, codec, bottom, rows)
         stop_asking(session, spec.label_owner)
     return classes

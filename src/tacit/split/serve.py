@@ -10,9 +10,10 @@ from tacit.errors import DataError, DisagreementError, FrameError
 from tacit.party import Session
 from tacit.ring import Prg
 from tacit.split.codec import Codec
-from tacit.split.defend import Defence, blur_activations
+from tacit.split.defend import blur_activations
 from tacit.split.exchange import QUESTION, classes_leak, cut_leak, send_bytes
 from tacit.split.packing import bits_below, pack_numbers, packed_bytes, unpack_numbers
+from tacit.split.spec import SplitSpec
 from tacit.split.top import OwnFeatures, receive_cut
 
 LARGEST_QUESTION = 1 << 24
@@ -34,13 +35,11 @@ class Answered:
 
 def ask(
     session: Session,
+    spec: SplitSpec,
     codec: Codec,
     bottom: nn.Module,
     features: Tensor,
     *,
-    label_owner: str,
-    classes: int,
-    defences: Sequence[Defence] = (),
     batch: int = SERVE_ROWS,
 ) -> Tensor:
     """Return the class of every row; several feature owners ask about the same rows at once.
@@ -52,6 +51,7 @@ def ask(
     """
     if len(features) < 1:
         raise DataError("wanted at least one row to ask about, got none")
+    label_owner, classes = spec.label_owner, spec.classes
     session.send(label_owner, QUESTION.tag, torch.tensor([len(features), batch]))
     session.ledger.record(*QUESTION.leaks(session.me, (label_owner,)))
     bottom.eval()
@@ -61,7 +61,7 @@ def ask(
     for number, part in enumerate(parts):
         with torch.no_grad():
             h = bottom(part)
-        h = blur_activations(defences, h, prg.fork(str(number)))
+        h = blur_activations(spec.defences, h, prg.fork(str(number)))
         data, kept = codec.pack(h, is_training=False)
         send_bytes(session, label_owner, f"serve/cut.{number}", data)
         if number >= ANSWERS_AHEAD:
@@ -82,10 +82,10 @@ def stop_asking(session: Session, label_owner: str) -> None:
 
 def answer(
     session: Session,
+    spec: SplitSpec,
     codecs: Mapping[str, Codec],
     top: nn.Module,
     *,
-    classes: int,
     own: OwnFeatures | None = None,
 ) -> list[Answered]:
     """Answer questions until the feature owners stop; return what was seen and answered.
@@ -106,7 +106,7 @@ def answer(
         for number, start in enumerate(range(0, rows, batch)):
             count = min(batch, rows - start)
             part = None if own is None else OwnFeatures(own.bottom, own.rows[start:][:count])
-            batches.append(_answer_batch(session, codecs, top, number, count, classes, part))
+            batches.append(_answer_batch(session, codecs, top, number, count, spec.classes, part))
         found.append(
             Answered(
                 cut=torch.cat([one.cut for one in batches]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tacit.matching import claims_of_matching, declare_matching
 from tacit.party import Session
-from tacit.result import Cost, Curve, Forecast, Leak, Metric, PartyReport, Result, Traffic
+from tacit.result import Cost, Curve, Forecast, Leak, PartyReport, Result, Traffic
 from tacit.ring import Prg
 from tacit.split.codec import Codec
 from tacit.split.compress import make_codec
@@ -222,9 +222,6 @@ def summarise(
     name: str,
     launched: str,
     report: PartyReport,
-    utility: tuple[Metric, ...] = (),
-    curves: tuple[Curve, ...] = (),
-    notes: tuple[str, ...] = (),
 ) -> Result:
     """Write down one party's view.
 
@@ -235,9 +232,6 @@ def summarise(
         name: of the result.
         launched: how the parties were started.
         report: what we used.
-        utility: what was measured.
-        curves: what is drawn.
-        notes: for the reader of the report.
     """
     plan = forecast(
         spec,
@@ -257,9 +251,7 @@ def summarise(
         metered=session.cost(),
         leakage=session.ledger.entries(),
         claims=(*claims_of_matching(done.matched), *spec.claims()),
-        utility=utility,
-        curves=curves,
-        notes=notes,
+        utility=(),
     )
 
 
