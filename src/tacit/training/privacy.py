@@ -108,37 +108,6 @@ class Privacy:
         if self.sampling not in ("none", "hidden"):
             raise ConfigError(f"sampling is 'none' or 'hidden', got {self.sampling!r}")
 
-    def against(
-        self,
-        *,
-        split: str,
-        accumulate: int,
-        frac_bits: int,
-        show_to: Sequence[str],
-        score_to: Sequence[str],
-    ) -> dict[str, str]:
-        """Say what of a training's settings does not go with this, all at once and by its name."""
-        wrong = {}
-        if split == "columns":
-            wrong["split"] = "privacy wants split='rows': the norm of a row is known to its owner"
-        if accumulate != 1:
-            wrong["accumulate"] = "with privacy a step takes its rows at once: leave accumulate out"
-        if frac_bits < PRIVATE_BITS:
-            wrong["frac_bits"] = (
-                f"privacy wants frac_bits of {PRIVATE_BITS} at least: the proof of clipping counts "
-                f"on it, got {frac_bits}"
-            )
-        if score_to and self.looks != "public":
-            wrong["score_to"] = (
-                "score_to opens scores of held-out rows without noise: wanted looks='public'"
-            )
-        if bool(show_to) != (self.looks != "none"):
-            wrong["show_to"] = (
-                f"show_to names {', '.join(show_to) or 'nobody'}, but privacy looks are "
-                f"{self.looks!r}; looks cost ε ('noisy') or want rows that are 'public'"
-            )
-        return wrong
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PrivacyPlan:

@@ -25,7 +25,7 @@ from tacit.spec import (
     refuse,
 )
 from tacit.training.optimise import Optimiser, OptimiserName
-from tacit.training.privacy import Privacy
+from tacit.training.privacy import PRIVATE_BITS, Privacy
 
 BOUND, PRIVATE_BOUND = 4.0, 64.0
 """How large a weight may get where nobody says: with privacy noise makes it larger."""
@@ -228,16 +228,28 @@ def _check_privacy(spec: TrainSpec) -> Iterator[Problem]:
         return
     if spec.model.head is not None:
         yield Problem("model.head", "a loss at the owners of rows has no privacy: leave it out")
-    wrong = spec.privacy.against(
-        split=spec.data.split,
-        accumulate=spec.training.accumulate,
-        frac_bits=spec.ring.frac_bits,
-        show_to=spec.protocol.show_to,
-        score_to=spec.protocol.score_to,
-    )
-    tables = {"split": "data", "accumulate": "training", "frac_bits": "ring"}
-    for setting, text in wrong.items():
-        yield Problem(f"{tables.get(setting, 'protocol')}.{setting}", text)
+    looks, show_to = spec.privacy.looks, spec.protocol.show_to
+    if spec.data.split == "columns":
+        text = "privacy wants split='rows': the norm of a row is known to its owner"
+        yield Problem("data.split", text)
+    if spec.training.accumulate != 1:
+        text = "with privacy a step takes its rows at once: leave accumulate out"
+        yield Problem("training.accumulate", text)
+    if spec.ring.frac_bits < PRIVATE_BITS:
+        text = (
+            f"privacy wants frac_bits of {PRIVATE_BITS} at least: the proof of clipping counts on "
+            f"it, got {spec.ring.frac_bits}"
+        )
+        yield Problem("ring.frac_bits", text)
+    if spec.protocol.score_to and looks != "public":
+        text = "score_to opens scores of held-out rows without noise: wanted looks='public'"
+        yield Problem("protocol.score_to", text)
+    if bool(show_to) != (looks != "none"):
+        text = (
+            f"show_to names {', '.join(show_to) or 'nobody'}, but privacy looks are {looks!r}; "
+            "looks cost ε ('noisy') or want rows that are 'public'"
+        )
+        yield Problem("protocol.show_to", text)
 
 
 def _check_owners(spec: TrainSpec) -> Iterator[Problem]:
