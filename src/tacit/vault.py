@@ -62,7 +62,12 @@ def entries(path: Path, kind: str) -> Iterator[dict[str, Any]]:
         before = json.dumps(found)
         yield found
         if json.dumps(found) != before:
-            file.write(json.dumps({f"tacit {kind}": found}).encode())
+            file.write(pack_entries(found, kind))
+
+
+def pack_entries(found: Mapping[str, object], kind: str) -> bytes:
+    """Return the content of a file of entries."""
+    return json.dumps({f"tacit {kind}": found}).encode()
 
 
 def read_entries(file: DurableFile, kind: str) -> dict[str, Any]:
@@ -76,7 +81,7 @@ def read_entries(file: DurableFile, kind: str) -> dict[str, Any]:
             raise TypeError
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(
-            f"{file.path} is damaged, or no {kind} of this version of tacit: what it counted is "
+            f"{file.path} is damaged, or no {kind} of this version of tacit: what was spent is "
             "not known; put back a copy, for without it all of that is forgotten"
         ) from error
     return found

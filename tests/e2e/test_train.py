@@ -127,7 +127,7 @@ def test_a_private_training_whose_result_finds_no_place_is_paid_for_once(private
     code, said = run(private_job)
     assert code == 0, said
     assert "resumed at step 30 of 30" in said
-    assert len(json.loads((tmp_path / "north.book").read_text())["trainings"]) == 1
+    assert len(json.loads((tmp_path / "north.book").read_text())["tacit book"]) == 1
     assert not list(tmp_path.glob(".out-*"))
 
 

@@ -22,7 +22,7 @@ from tacit import disk as disk_module
 from tacit.disk import DurableFile, durable, make_durable, sole, write_durable, write_whole
 from tacit.dp import ADD_REMOVE_MARKS, Book, Pure
 from tacit.errors import InputError, PartyError
-from tacit.federated.journal import RecordLedger, open_journal
+from tacit.federated.journal import open_journal
 from tacit.llm.backend.records import TokenQuota, enrol
 from tacit.split import checkpoint as split
 from tacit.text.budget import Budget
@@ -58,7 +58,7 @@ def keep_split(path):
 
 USERS = {
     "a file": lambda path: count(path / "any", b"1"),
-    "book": lambda path: Book(path / "book.json", 9.0).add("one", [], 1e-5),
+    "book": lambda path: Book(path / "book.json", 9.0).enter("one", [], 1e-5, kind="train"),
     "start of a training": begun,
     "checkpoint": keep_step,
     "key of noise": lambda path: begun(path).noise(is_new=True),
@@ -70,9 +70,6 @@ USERS = {
     "roster": lambda path: enrol({path / "chat.toml": chat("a", "d")}, path),
     "journal": lambda path: open_journal(path / "nodes", run=1, node=2).enter(1, b"mask"),
     "round": lambda path: open_journal(path / "nodes", run=1, node=2).begin(most=3),
-    "ledger of a client": lambda path: RecordLedger(path / "rows.ledger").spend(
-        EVENT, limit=9.0, delta=1e-5, accountant="fourier"
-    ),
     "budget of a folder": lambda path: Budget(1.0, path=path / "spent.json").spend(EVENT),
 }
 
@@ -151,7 +148,7 @@ CROWD = 6
 
 
 def spend_book(path, n):
-    Book(path / "book.json", 9.0).add(f"training {n}", [], 1e-5)
+    Book(path / "book.json", 9.0).enter(f"training {n}", [], 1e-5, kind="train")
 
 
 def spend_quota(path, n):
@@ -168,17 +165,8 @@ def enrol_both_ways(path, n):
     enrol({path / f"{n}.toml": chat(user, dealer)}, path)
 
 
-def spend_ledger(path, n):
-    ledger = RecordLedger(path / "rows.ledger")
-    ledger.spend(EVENT, limit=9.0, delta=1e-5, accountant="fourier")
-
-
 def spend_budget(path, n):
     Budget(0.25 * (CROWD - 1), path=path / "spent.json").spend(EVENT)
-
-
-def lines(path, name):
-    return (path / name).read_text().splitlines()
 
 
 def entries(path, name, kind):
@@ -188,7 +176,7 @@ def entries(path, name, kind):
 COUNTS = {
     "book": (
         spend_book,
-        lambda path: len(json.loads((path / "book.json").read_bytes())["trainings"]),
+        lambda path: len(entries(path, "book.json", "book")),
         (CROWD, 0),
     ),
     "quota": (
@@ -197,10 +185,9 @@ COUNTS = {
         (CROWD - 1, 1),
     ),
     "roster": (enrol_one, lambda path: len(entries(path, "owner.roles", "roster")), (CROWD + 1, 0)),
-    "ledger": (spend_ledger, lambda path: len(lines(path, "rows.ledger")), (CROWD, 0)),
     "budget": (
         spend_budget,
-        lambda path: sum(json.loads((path / "spent.json").read_bytes()).values()),
+        lambda path: sum(entries(path, "spent.json", "budget").values()),
         (CROWD - 1, 1),
     ),
 }

@@ -31,8 +31,8 @@ def _load(path: object) -> FederatedJob:
 def _node(context: Context) -> Node:
     job = _load(context.node_config["job"])
     task = task_of(job, data_folders(), clients=1)
-    ledger = None if job.data.file is None else Path(f"{job.data.file}.ledger")
-    return Node(task=replace(task, load=_refuse) if job.data.files else task, ledger=ledger)
+    book = None if job.data.file is None else Path(f"{job.data.file}.ledger")
+    return Node(task=replace(task, load=_refuse) if job.data.files else task, book=book)
 
 
 def _refuse() -> Shards:

@@ -2,7 +2,7 @@
 
 A deployed node says in its own config what it holds to, whatever the server says: ``signing``,
 ``shuffling`` and ``authority`` name its private keys, ``secret`` what `provision` made for it,
-``journal`` the folder of what it has answered, and ``ledger`` the file that counts what its rows
+``journal`` the folder of what it has answered, and ``book`` the file that counts what its rows
 have spent.
 """
 
@@ -97,8 +97,8 @@ def make_client_app(
         secret = secrets[min(number, len(secrets) - 1)] if secrets else b""
         silo = None
         if spec.privacy.kind == "record":
-            ledger = journal / f"client {number}.ledger"
-            silo = Silo(lambda: task.learner(task.load()), number, ledger=ledger)
+            book = journal / f"client {number}.ledger"
+            silo = Silo(lambda: task.learner(task.load()), number, book=book)
         mod = client_mod(
             spec,
             signing=key,
@@ -125,12 +125,12 @@ class Node:
 
     Attributes:
         task: what it takes part in; ``load`` gives its own rows, as those of one client.
-        ledger: the file that counts what these rows have spent, for privacy "record"; it belongs
+        book: the file that counts what these rows have spent, for privacy "record"; it belongs
             beside them. Nodes get new numbers when they join again; the rows stay.
     """
 
     task: Task
-    ledger: Path | None = None
+    book: Path | None = None
 
 
 def deploy_client(open_node: Callable[[Context], Node]) -> ClientApp:
@@ -203,13 +203,13 @@ def _train(task: Task, shards: Shards, client: int, message: Message) -> Message
 
 
 def _own_silo(node: Node, context: Context) -> Silo:
-    named = context.node_config.get("ledger", node.ledger)
+    named = context.node_config.get("book", node.book)
     if named is None:
         raise ConfigError(
-            "privacy 'record' wants the node's own rows in data.file, or ledger in its node config"
+            "privacy 'record' wants the node's own rows in data.file, or book in its node config"
         )
     task = node.task
-    return Silo(lambda: task.learner(_own_rows(task)), 0, ledger=Path(str(named)).absolute())
+    return Silo(lambda: task.learner(_own_rows(task)), 0, book=Path(str(named)).absolute())
 
 
 def _own_rows(task: Task) -> Shards:

@@ -24,6 +24,7 @@ from tacit.party import Progress, Usage
 from tacit.result import NOTHING_SENT, Claim, Leak, Metric, Result, Sheet
 from tacit.ring import Prg
 from tacit.spec import refuse, refuse_together
+from tacit.text.budget import UNSPENT
 from tacit.text.corpus import PLACEHOLDER, Text
 from tacit.text.forms import FORMS, coverage_sheet, draw_labelled
 from tacit.text.front import (
@@ -350,7 +351,7 @@ def _files(job: TextJob, loaded: Loaded, tuned: Tuned) -> dict[str, str | bytes]
         )
         settings = {**asdict(job.decode), "layers": list(job.plan().layers)}
         files["decode.json"] = json.dumps({**settings, "patterns": list(job.policy.patterns)})
-        files["spent.json"] = "{}"  # there from the beginning: one that is missing was taken away
+        files["spent.json"] = UNSPENT  # from the beginning: one that is missing was taken away
     return files
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit import __version__
 from tacit.data.metrics import ACCURACY, add_majority
 from tacit.data.rows import Rows
-from tacit.dp import Book
+from tacit.dp.book import as_drawn
 from tacit.errors import InputError
 from tacit.jobs import folder
 from tacit.jobs.config import Job, PartyEntry, job_digest
@@ -190,9 +190,9 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
 
 def _booked(job: TrainJob, plan: PrivacyPlan | None) -> Iterator[str]:
     """Say what the books of owners come to with this training, or refuse it as they would."""
-    for name, owner in job.data.owners.items():
-        if owner.book is not None and owner.most_epsilon is not None and job.privacy and plan:
-            many, spent = Book(owner.book, owner.most_epsilon).ask(plan.events, job.privacy.delta)
+    for name in job.data.owners:
+        if (book := book_of(job, name)) is not None and job.privacy and plan:
+            many, spent = book.foresee(as_drawn(plan.events), job.privacy.delta)
             yield f"With this training the book of {name} counts {many}: ε = {spent:.4g} together"
 
 

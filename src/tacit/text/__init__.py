@@ -10,6 +10,7 @@ is paid for from a `Budget`.
 """
 
 from tacit.dp import Book
+from tacit.dp.book import BudgetSpentError
 from tacit.dp.policy import (
     PATTERNS,
     Policy,
@@ -22,7 +23,7 @@ from tacit.dp.policy import (
 )
 from tacit.llm.model.module import CausalModule, language_model, tiny_model
 from tacit.llm.model.saving import save_model, train_tokenizer
-from tacit.text.budget import Budget, BudgetSpentError
+from tacit.text.budget import Budget
 from tacit.text.corpus import Marked, Text, mark_corpus
 from tacit.text.decode import BudgetedWriter, Places, decoder_losses, find_places
 from tacit.text.forms import FORMS, coverage_sheet, draw_labelled, measure_recall

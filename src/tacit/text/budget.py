@@ -1,19 +1,19 @@
 """What may be spent on marks, in a conversation and in all: counted before anything is said."""
 
-import json
 import math
 from pathlib import Path
 from typing import final
 
-from tacit.disk import durable
+from tacit.dp.book import BudgetSpentError
 from tacit.dp.check import budget as checked
 from tacit.dp.event import Pure
 from tacit.dp.ledger import Ledger
-from tacit.errors import ConfigError, DataError
+from tacit.errors import DataError
+from tacit.vault import entries, pack_entries
 
-
-class BudgetSpentError(ConfigError):
-    """There is not enough left for what was asked."""
+_KIND = "budget"
+UNSPENT = pack_entries({}, _KIND)
+"""The file of a budget of which nothing is spent."""
 
 
 @final
@@ -77,12 +77,14 @@ class Budget:
 
     def _locked(self, event: Pure | None) -> dict[str, int]:
         """Read the file and, if there is an event, add it, while nobody else does."""
-        with durable(self._path or Path()) as file:
-            counts = _read(file.read(), file.path)
+        path = self._path or Path()
+        with entries(path, _KIND) as counts:
+            for key, count in counts.items():
+                if not _is_epsilon(key) or type(count) is not int or count < 1:
+                    raise DataError(f"{path} is damaged: what was spent is not known")
             if event is not None:
                 self._refuse(_sum(counts), event)
                 _add(counts, event)
-                file.write(json.dumps(counts).encode())
         return counts
 
 
@@ -94,15 +96,8 @@ def _sum(counts: dict[str, int]) -> float:
     return math.fsum(float.fromhex(epsilon) * count for epsilon, count in counts.items())
 
 
-def _read(data: bytes | None, path: Path) -> dict[str, int]:
-    """Read counts; a file that is broken is not an unspent budget."""
-    if data is None:
-        return {}
+def _is_epsilon(key: str) -> bool:
     try:
-        found = json.loads(data)
-        counts = {str(float.fromhex(key).hex()): int(value) for key, value in found.items()}
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise DataError(f"{path}: not a count of a budget; what was spent is not known") from error
-    if any(count < 1 or not 0 < float.fromhex(key) < math.inf for key, count in counts.items()):
-        raise DataError(f"{path}: not a count of a budget; what was spent is not known")
-    return counts
+        return 0 < float.fromhex(key) < math.inf
+    except (ValueError, OverflowError):
+        return False

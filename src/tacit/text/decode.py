@@ -8,9 +8,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from tacit.dp.book import BudgetSpentError
 from tacit.errors import ConfigError
 from tacit.ring import Prg
-from tacit.text.budget import Budget, BudgetSpentError
+from tacit.text.budget import Budget
 from tacit.text.corpus import PLACEHOLDER, Speller, Tokens
 from tacit.text.vote import Ballot, count_votes, draw
 

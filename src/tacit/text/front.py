@@ -5,10 +5,12 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from torch import nn
 
 from tacit.dp import Book
+from tacit.dp.book import open_book
 from tacit.dp.calibrate import Target, least_noise
 from tacit.dp.codec import ledger_to_record
 from tacit.dp.event import (
@@ -145,7 +147,12 @@ def planned_claim(module: nn.Module, corpus: Marked, plan: TextPlan) -> tuple[Cl
 
 
 def enter_book(
-    module: nn.Module, corpus: Marked, plan: TextPlan, book: Book, *, total: float | None = None
+    module: nn.Module,
+    corpus: Marked,
+    plan: TextPlan,
+    book: Book | Path,
+    *,
+    total: float | None = None,
 ) -> tuple[int, float]:
     """Enter a training in the book of its texts, before it begins; trainings there, and their ε.
 
@@ -158,38 +165,45 @@ def enter_book(
     Raises:
         ConfigError: it would be more than the book allows, or has no ε, or protects another unit.
     """
-    events, delta = _booked(module, corpus, plan, book, total)
-    return book.add(secrets.token_hex(16), events, delta)
+    found, events, delta = _booked(module, corpus, plan, book, total)
+    return found.enter(secrets.token_hex(16), events, delta, kind="text")
 
 
 def foresee_book(
-    module: nn.Module, corpus: Marked, plan: TextPlan, book: Book, *, total: float | None = None
+    module: nn.Module,
+    corpus: Marked,
+    plan: TextPlan,
+    book: Book | Path,
+    *,
+    total: float | None = None,
 ) -> tuple[int, float]:
     """Return what `enter_book` would, and enter nothing."""
-    return book.foresee(*_booked(module, corpus, plan, book, total))
+    found, events, delta = _booked(module, corpus, plan, book, total)
+    return found.foresee(events, delta)
 
 
 def _booked(
-    module: nn.Module, corpus: Marked, plan: TextPlan, book: Book, total: float | None
-) -> tuple[list[dict[str, object]], float]:
-    """Return what a training enters in a book: its events, and at which δ."""
+    module: nn.Module, corpus: Marked, plan: TextPlan, book: Book | Path, total: float | None
+) -> tuple[Book, list[dict[str, object]], float]:
+    """Return a book, and what a training enters in it: its events, and at which δ."""
+    found = open_book(book)
     relation = ADD_REMOVE_CLIENT_MARKS if plan.unit == "owner" else ADD_REMOVE_MARKS
     if plan.method == "none":
-        raise ConfigError(f"{book.path}: a training without protection has no ε to be entered")
+        raise ConfigError(f"{found.path}: a training without protection has no ε to be entered")
     units = _private_units(corpus, plan)
     delta = plan.delta or _delta(units)
     if plan.method == "vote":
         if total is None:
             raise ConfigError("a vote is entered with the budget of its folder: wanted a total")
-        found: list[Event] = [Pure(epsilon=total, relation=relation, mechanism="votes")]
+        done: list[Event] = [Pure(epsilon=total, relation=relation, mechanism="votes")]
     else:
         events = _noisy_events(module, len(units), plan, relation)
         target = Target(epsilon=plan.epsilon, delta=delta, accountant="fourier")
-        found = events(least_noise(events, target))
+        done = events(least_noise(events, target))
     ledger = Ledger()
-    for event in found:
+    for event in done:
         ledger.record(event)
-    return ledger_to_record(ledger), delta
+    return found, ledger_to_record(ledger), delta
 
 
 def _noisy_events(

@@ -1,13 +1,16 @@
 """The training itself: every party walks the same schedule of runs."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import exp, isfinite
+from pathlib import Path
 
 from torch import Tensor
 
 from tacit import ring
 from tacit.dp import Book
+from tacit.dp.book import as_drawn, open_book
 from tacit.errors import ConfigError, DataError, RangeError
 from tacit.mpc import Plan
 from tacit.party import Progress, Session
@@ -60,7 +63,7 @@ def train(
     labels: Tensor | None = None,
     folder: StateFolder | None = None,
     is_fresh: bool = False,
-    book: Book | None = None,
+    book: Book | Path | None = None,
 ) -> Trained:
     """Train as one of the parties.
 
@@ -72,7 +75,8 @@ def train(
         folder: where my checkpoints go; all parties have one, or none has. A training goes on
             from them with the same task; only ``model.bound`` may have been raised.
         is_fresh: discard the checkpoints there, once it is known that all parties do.
-        book: where I count what private trainings spend on my rows; asked before one is shared.
+        book: where I count what private trainings spend on my rows, a book or its file; asked
+            before one is shared.
 
     Guarantee: that of the protocol; beyond it, what `Programs` opens: at every look the loss and
         the number of right answers to ``show_to`` and two bits to both computing parties.
@@ -83,6 +87,7 @@ def train(
         ConfigError: my book has no room for this training.
         RangeError: a weight is beyond half of its bound; what was kept before stays.
     """
+    book = None if book is None else open_book(book)
     if book is not None and task.spec.privacy is None:
         raise ConfigError(
             f"{book.path}: a training without [privacy] spends without a bound, and "
@@ -104,7 +109,9 @@ def train(
     if folder is not None and task.spec.privacy is not None:
         noise = folder.noise(is_new=not goes_on).fork(hash_work(walk, mine))
     if book is not None and task.spec.privacy is not None and walk.privacy is not None:
-        book.enter(noise.fork("book").bytes(16), walk.privacy.events, task.spec.privacy.delta)
+        name = hashlib.sha256(b"book\n" + noise.fork("book").bytes(16)).hexdigest()
+        events = as_drawn(walk.privacy.events)
+        book.enter(name, events, task.spec.privacy.delta, kind="train")
     worker = TrainingWorker(walk, mine, noise, session.progress)
     worker.share()
     checkpoint = None

@@ -93,7 +93,7 @@ def dies():
 
 
 def entries(path):
-    return [len(json.loads((path / f"{one}.book").read_bytes())["trainings"]) for one in OWNERS]
+    return [len(json.loads((path / f"{one}.book").read_bytes())["tacit book"]) for one in OWNERS]
 
 
 def states(path):

@@ -139,7 +139,7 @@ def test_a_budget_outlives_the_chat(folder, capsys):
     for _ in range(4):
         code, told = call("chat", "--model", out, "--prompt", "我", "--max-tokens", "30")
         assert code == 0, told
-        counts = json.loads((out / "spent.json").read_text())
+        counts = json.loads((out / "spent.json").read_text())["tacit budget"]
         spent.append(sum(float.fromhex(key) * n for key, n in counts.items()))
     assert spent == sorted(spent)
     assert spent[-1] <= 20.0
@@ -216,7 +216,7 @@ def test_trainings_on_the_same_texts_are_counted_beside_them_and_refused(folder,
     assert codes == [0, 0, 2], told
     assert "is allowed; 2 were entered before" in told[2]
     assert (
-        len(json.loads((tmp_path / "again.jsonl.owners.spent.json").read_text())["trainings"]) == 2
+        len(json.loads((tmp_path / "again.jsonl.owners.spent.json").read_text())["tacit book"]) == 2
     )
     other = job(
         folder, "other", train=how.format("jft", 1) + '\nunit = "text"', more=more, texts=texts

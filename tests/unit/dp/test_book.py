@@ -1,13 +1,24 @@
 """Books of what was spent: whole before a row leaves, one for all names of the file."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from support.machine import Disk
 from support.training import NAMES, OWNERS, KilledError, digits_of, folders_in, killed, make_task
-from tacit.dp import ADD_REMOVE_RECORD, Book, Gaussian, Ledger, Poisson, Pure, ledger_to_record
-from tacit.errors import ConfigError
+from tacit.dp import (
+    ADD_REMOVE_MARKS,
+    ADD_REMOVE_RECORD,
+    Book,
+    Gaussian,
+    Ledger,
+    Poisson,
+    Pure,
+    ledger_to_record,
+)
+from tacit.dp.book import BudgetSpentError, as_drawn, open_book
+from tacit.errors import ConfigError, DataError
 from tacit.party import Meeting, run_threads
 from tacit.training import Privacy, train
 from tacit.transport.memory import MemoryLane
@@ -23,7 +34,7 @@ def test_a_plan_asks_a_book_and_enters_nothing(tmp_path):
     assert book.foresee(events, 1e-5) == (1, pytest.approx(1.0, abs=1e-4))
     assert not book.path.exists()
     for count in (1, 2):
-        assert book.foresee(events, 1e-5) == book.add(str(count), events, 1e-5)
+        assert book.foresee(events, 1e-5) == book.enter(str(count), events, 1e-5, kind="train")
     before = book.path.read_bytes()
     with pytest.raises(ConfigError, match="2 were entered before"):
         book.foresee(events, 1e-5)
@@ -38,10 +49,60 @@ def test_rows_that_the_trainer_draws_in_secret_count_as_drawn_but_those_that_par
     ledger.record(Poisson(event=noise, rate=0.01, is_hidden=True))
     events = ledger_to_record(ledger)
     alone, among = (Book(tmp_path / f"{name}.json", 50.0) for name in ("alone", "among"))
-    assert alone.foresee(events, 1e-5) == alone.add("text", events, 1e-5)
-    assert among.ask(events, 1e-5) == among.enter(b"key", events, 1e-5)
-    (_, secret), (_, seen) = alone.foresee(events, 1e-5), among.ask(events, 1e-5)
+    assert alone.foresee(events, 1e-5) == alone.enter("1", events, 1e-5, kind="text")
+    drawn = as_drawn(events)
+    assert among.foresee(drawn, 1e-5) == among.enter("key", drawn, 1e-5, kind="train")
+    (_, secret), (_, seen) = alone.foresee(events, 1e-5), among.foresee(drawn, 1e-5)
     assert 2 * secret < seen
+
+
+def records(*events):
+    ledger = Ledger()
+    for event in events:
+        ledger.record(event)
+    return ledger_to_record(ledger)
+
+
+def test_what_protects_another_unit_stands_beside_and_is_never_added_up(tmp_path):
+    book = Book(tmp_path / "book.json", 1.5)
+    marks = records(replace(EVENT, relation=ADD_REMOVE_MARKS))
+    assert book.enter("1", records(EVENT), 1e-5, kind="train")[0] == 1
+    many, spent = book.enter("2", marks, 1e-5, kind="text")
+    assert (many, spent) == (1, pytest.approx(1.0, abs=1e-4))
+    for events in (records(EVENT), marks):
+        with pytest.raises(BudgetSpentError, match="1 were entered before"):
+            book.enter("3", events, 1e-5, kind="train")
+    assert {one: len(it) for one, it in book.ledgers().items()} == {
+        ADD_REMOVE_RECORD: 1,
+        ADD_REMOVE_MARKS: 1,
+    }
+    with pytest.raises(ConfigError, match="different neighbouring relations"):
+        book.enter("4", records(EVENT) + marks, 1e-5, kind="train")
+
+
+def test_other_rows_are_counted_apart_and_rows_without_a_name_with_all(tmp_path):
+    east, west = (Book(tmp_path / "book.json", 1.5, rows=name) for name in ("east", "west"))
+    for book in (east, west):
+        assert book.enter(book.rows, records(EVENT), 1e-5, kind="train")[0] == 1
+    with pytest.raises(BudgetSpentError, match="2 were entered before"):
+        Book(tmp_path / "book.json", 1.5).enter("any", records(EVENT), 1e-5, kind="train")
+    assert (
+        Book(tmp_path / "book.json", 3.5).enter("any", records(EVENT), 1e-5, kind="train")[0] == 3
+    )
+    for book in (east, west):
+        with pytest.raises(BudgetSpentError, match="2 were entered before"):
+            book.foresee(records(EVENT), 1e-5)
+
+
+def test_a_book_of_0_2_is_refused_by_name(tmp_path):
+    (tmp_path / "book.json").write_text('{"trainings": {}, "delta": 1e-05}')
+    (tmp_path / "rows.csv.ledger").write_text('{"event": {}, "delta": 1e-05}\n')
+    for name in ("book.json", "rows.csv.ledger"):
+        book = open_book(str(tmp_path / name))
+        with pytest.raises(DataError, match=f"{name} is damaged, or no book of this version"):
+            book.enter("1", records(EVENT), 1e-5, kind="train")
+        with pytest.raises(DataError, match="what was spent is not known"):
+            book.foresee(records(EVENT), 1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -99,16 +160,16 @@ def test_a_book_behind_a_link_is_one_book(tmp_path):
     (tmp_path / "vault").mkdir()
     real, link = tmp_path / "vault" / "book.json", tmp_path / "book.json"
     link.symlink_to(real)
-    Book(link, 1.5).add("one", one, 1e-5)
+    Book(link, 1.5).enter("one", one, 1e-5, kind="train")
     assert link.is_symlink()
     with pytest.raises(ConfigError, match="1 were entered before"):
-        Book(real, 1.5).add("two", one, 1e-5)
+        Book(real, 1.5).enter("two", one, 1e-5, kind="train")
     with pytest.raises(ConfigError, match="1 were entered before"):
-        Book(link, 1.5).add("two", one, 1e-5)
+        Book(link, 1.5).enter("two", one, 1e-5, kind="train")
 
 
 def trainings(book):
-    return len(json.loads(book.path.read_bytes())["trainings"])
+    return len(json.loads(book.path.read_bytes())["tacit book"])
 
 
 def test_a_training_that_is_killed_before_it_keeps_a_step_is_entered_once(

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.dp import epsilon, event_to_record, unroll
+from support.machine import full_disk
+from tacit.dp import ADD_REMOVE_RECORD, Book, Gaussian, Ledger, epsilon, ledger_to_record, unroll
 from tacit.dp import private as dp_private
 from tacit.dp.ghost import RULES, Ghost
-from tacit.errors import ConfigError, DataError, PartyError
+from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.federated import (
     FederatedSpec,
     Learner,
@@ -27,7 +28,7 @@ from tacit.federated import (
     round_config,
     run_rounds,
 )
-from tacit.federated.journal import RecordLedger, Silo
+from tacit.federated.journal import Silo
 from tacit.federated.records import train_records
 from tacit.ring import Prg
 
@@ -41,7 +42,7 @@ def prg(label="records"):
 def make_policy(*, training=None, records=100, rounds=2, **changes):
     training = training or LocalTraining(steps=3, batch=20, rate=0.5)
     asked = PrivacySpec(
-        kind="record", clip=1.0, epsilon=4.0, delta=DELTA, records=records, **changes
+        kind="record", clip=1.0, epsilon=4.0, records=records, **{"delta": DELTA, **changes}
     )
     return FederatedSpec(
         clients=4,
@@ -254,9 +255,15 @@ def test_more_local_steps_and_rounds_cost_noise():
     )
 
 
-def make_silo(folder, **changes):
+def make_silo(folder, book=None, **changes):
     learner = make_learner(np.ones((40, 3)), clients=1)
-    return Silo(lambda: learner, 0, ledger=folder / "rows.csv.ledger"), make_policy(**changes)
+    silo = Silo(lambda: learner, 0, book=book or folder / "rows.csv.ledger")
+    return silo, make_policy(**changes)
+
+
+def ledger_in(folder, name="rows.csv.ledger"):
+    (found,) = Book(folder / name).ledgers().values()
+    return found
 
 
 def test_a_client_that_joins_again_goes_on_with_its_ledger(tmp_path):
@@ -268,7 +275,7 @@ def test_a_client_that_joins_again_goes_on_with_its_ledger(tmp_path):
         silo, policy = make_silo(tmp_path)
         with pytest.raises(PartyError, match="its ledger has no room"):
             silo.train(weights, policy)
-    ledger = RecordLedger(tmp_path / "rows.csv.ledger").read()
+    ledger = ledger_in(tmp_path)
     assert len(ledger) == 2
     assert epsilon(ledger, delta=DELTA, accountant="fourier").epsilon <= 4.0
     # Another plan for the same rows finds what was spent before it.
@@ -279,28 +286,32 @@ def test_a_client_that_joins_again_goes_on_with_its_ledger(tmp_path):
 
 def test_a_ledger_keeps_its_least_delta(tmp_path):
     """With that of whoever asks, rows were at ε = 3.49 where 2 was promised at δ = 1e-6."""
-    event = steps_of(make_policy(), make_learner(np.ones((40, 3)))).event
-    ledger = RecordLedger(tmp_path / "rows.csv.ledger")
-    limits = {"limit": epsilon([event], delta=1e-6, accountant="fourier").epsilon}
-    ledger.spend(event, delta=1e-6, accountant="fourier", **limits)
+    silo, policy = make_silo(tmp_path, rounds=1, delta=1e-6)
+    silo.train(np.zeros(8, np.float32), policy)
     for delta in (1e-3, 1e-6):
+        _, policy = make_silo(tmp_path, rounds=1, delta=delta)
         with pytest.raises(PartyError, match=r"no room.*at δ = 1e-06"):
-            ledger.spend(event, delta=delta, accountant="fourier", **limits)
-    assert len(ledger.read()) == 1
-    twice = epsilon([event] * 2, delta=1e-3, accountant="fourier").epsilon
-    assert twice < limits["limit"]  # there would have been room
+            silo.train(np.zeros(8, np.float32), policy)
+    events = [one.event for one in ledger_in(tmp_path).entries]
+    assert len(events) == 1
+    # There would have been room.
+    assert epsilon(events * 2, delta=1e-3, accountant="fourier").epsilon < policy.privacy.epsilon
 
 
-def test_a_ledger_without_deltas_goes_on_with_the_one_that_is_asked_for(tmp_path):
-    event = steps_of(make_policy(), make_learner(np.ones((40, 3)))).event
-    file = tmp_path / "rows.csv.ledger"
-    file.write_text(json.dumps(event_to_record(event)) + "\n")
-    twice = epsilon([event] * 2, delta=1e-6, accountant="fourier").epsilon
-    asked = {"delta": 1e-6, "accountant": "fourier"}
-    with pytest.raises(PartyError, match="no room"):
-        RecordLedger(file).spend(event, limit=0.99 * twice, **asked)
-    RecordLedger(file).spend(event, limit=twice, **asked)
-    assert len(RecordLedger(file).read()) == 2
+def test_an_owner_s_book_and_a_silo_s_ledger_on_one_file_are_one_account(tmp_path):
+    silo, policy = make_silo(tmp_path, rounds=1)
+    silo.train(np.zeros(8, np.float32), policy)
+    book, ledger = Book(tmp_path / "rows.csv.ledger", 4.5), Ledger()
+    ledger.record(Gaussian(sigma=9.0, l2_sensitivity=1.0, relation=ADD_REMOVE_RECORD))
+    many, spent = book.enter("a training", ledger_to_record(ledger), DELTA, kind="train")
+    assert many == 2
+    assert spent > 4.0
+    other, limited = tmp_path / "other", Book(tmp_path / "rows.csv.ledger", 3.0)
+    other.mkdir()
+    with pytest.raises(PartyError, match="its ledger has no room"):
+        make_silo(tmp_path)[0].train(np.zeros(8, np.float32), make_silo(tmp_path)[1])
+    with pytest.raises(PartyError, match=r"no room.*and it allows 3"):
+        make_silo(other, book=limited)[0].train(np.zeros(8, np.float32), policy)
 
 
 def test_of_many_at_once_only_as_many_train_as_there_is_room_for(tmp_path):
@@ -321,17 +332,29 @@ def test_of_many_at_once_only_as_many_train_as_there_is_room_for(tmp_path):
     assert sorted(said) == [False] * 3 + [True] * 2
 
 
-def test_what_a_crash_cut_short_is_dropped_and_a_broken_ledger_is_refused(tmp_path):
+def test_a_broken_ledger_is_refused_and_so_is_one_of_0_2(tmp_path):
     silo, policy = make_silo(tmp_path)
     file = tmp_path / "rows.csv.ledger"
     silo.train(np.zeros(8, np.float32), policy)
     whole = file.read_bytes()
-    file.write_bytes(whole + whole[: len(whole) // 2])
-    silo.train(np.zeros(8, np.float32), policy)
-    assert file.read_bytes() == whole * 2
-    file.write_bytes(b"{}\n" + whole)
-    with pytest.raises(DataError, match="not a ledger that can be counted on"):
+    for broken in (
+        whole[:-9],
+        whole + whole,
+        b"{}",
+        json.dumps({"event": {}, "delta": 1e-5}).encode(),
+    ):
+        file.write_bytes(broken)
+        with pytest.raises(DataError, match="what was spent is not known"):
+            silo.train(np.zeros(8, np.float32), policy)
+        assert file.read_bytes() == broken
+
+
+def test_a_full_disk_trains_nothing_and_says_so_without_the_place(tmp_path, monkeypatch):
+    silo, policy = make_silo(tmp_path)
+    full_disk(monkeypatch, "fsync")
+    with pytest.raises(InputError, match="cannot write the ledger of its rows") as caught:
         silo.train(np.zeros(8, np.float32), policy)
+    assert str(tmp_path) not in str(caught.value)
 
 
 def test_who_deletes_the_ledger_spends_again(tmp_path):
@@ -348,15 +371,11 @@ def test_a_ledger_is_written_before_the_training_begins(tmp_path):
 
     learner = make_learner(np.ones((40, 3)), clients=1)
     with pytest.raises(PartyError, match="wanted 8 weights"):
-        Silo(lambda: learner, 0, ledger=tmp_path / "l").train(
-            np.zeros(9, np.float32), make_policy()
-        )
+        Silo(lambda: learner, 0, book=tmp_path / "l").train(np.zeros(9, np.float32), make_policy())
     learner.rows_of = lambda client: fail()
     with pytest.raises(OSError, match="cannot be read"):
-        Silo(lambda: learner, 0, ledger=tmp_path / "l").train(
-            np.zeros(8, np.float32), make_policy()
-        )
-    assert len(RecordLedger(tmp_path / "l").read()) == 1
+        Silo(lambda: learner, 0, book=tmp_path / "l").train(np.zeros(8, np.float32), make_policy())
+    assert len(ledger_in(tmp_path, "l")) == 1
 
 
 @pytest.mark.parametrize(

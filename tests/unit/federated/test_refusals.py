@@ -310,7 +310,7 @@ def test_no_app_is_taken_to_train_with_privacy_for_records():
     asked = PrivacySpec(kind="record", clip=1.0, epsilon=4.0, delta=1e-3, records=50)
     with pytest.raises(ConfigError, match="'record' without a silo"):
         client_mod(make_policy(privacy=asked, training=LocalTraining(batch=10)))
-    silo = Silo(lambda: None, 0, ledger=Path("never"))
+    silo = Silo(lambda: None, 0, book=Path("never"))
     with pytest.raises(ConfigError, match="'central' with a silo"):
         client_mod(make_policy(kind="central"), silo=silo)
 

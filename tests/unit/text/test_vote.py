@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from tacit.data import clopper_pearson
 from tacit.dp import confirm, epsilon
+from tacit.dp.book import BudgetSpentError
 from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg
-from tacit.text.budget import Budget, BudgetSpentError
+from tacit.text.budget import Budget
 from tacit.text.vote import MARGIN, Ballot, count_votes, draw, shard_of
 
 
@@ -183,7 +184,13 @@ def test_a_session_that_is_begun_again_does_not_get_its_budget_back(tmp_path):
         first.spend(event)
 
 
-@pytest.mark.parametrize("broken", [b"{", b"[]", b'{"x": 1}', b'{"0x1p-2": -9}', b'{"nan": 1}'])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        *(b"{", b"[]", b"{}"),
+        *(b'{"tacit budget": %s}' % one for one in (b'{"x": 1}', b'{"0x1p-2": -9}', b'{"nan": 1}')),
+    ],
+)
 def test_a_file_that_is_broken_is_no_fresh_budget(tmp_path, broken):
     path = tmp_path / "spent.json"
     path.write_bytes(broken)

@@ -36,6 +36,7 @@ from tacit.dp import (
     ledger_from_record,
     ledger_to_record,
 )
+from tacit.dp import book as book_module
 from tacit.errors import ConfigError, DataError, DisagreementError, InputError
 from tacit.mpc import sum_forecasts
 from tacit.nn import make_model
@@ -537,33 +538,34 @@ def test_a_larger_delta_makes_no_room_in_a_book(tmp_path):
     ledger = Ledger()
     ledger.record(Gaussian(sigma=1.5, l2_sensitivity=1.0, relation=ADD_REMOVE_RECORD))
     events = ledger_to_record(ledger)
-    _, spent = book.add("one", events, 1e-9)
+    _, spent = book.enter("one", events, 1e-9, kind="train")
     assert 3.5 < spent <= 5
-    assert book._spent({"one": events, "two": events}, 0.02) < 5
+    assert epsilon([one.event for one in ledger.entries] * 2, delta=0.02).epsilon < 5
     with pytest.raises(ConfigError, match="δ = 1e-09"):
-        book.add("two", events, 0.02)
+        book.enter("two", events, 0.02, kind="train")
 
 
 def test_two_trainings_that_ask_a_book_at_once_are_both_counted(tmp_path, monkeypatch):
     book, gate = Book(tmp_path / "clinic.json", 5.0), threading.Barrier(2)
-    plan = SimpleNamespace(events=[{}])
 
-    def spent(self, entries, delta):
+    def spent(ledger, **_):
         with contextlib.suppress(threading.BrokenBarrierError):
             gate.wait(0.5)  # both have read before either writes, unless they take turns
-        return 4.0 * len(entries)
+        return SimpleNamespace(epsilon=4.0 * len(ledger))
 
-    monkeypatch.setattr(Book, "_spent", spent)
+    monkeypatch.setattr(book_module, "epsilon", spent)
+    ledger = Ledger()
+    ledger.record(Gaussian(sigma=1.5, l2_sensitivity=1.0, relation=ADD_REMOVE_RECORD))
 
     def ask(key):
         try:
-            book.enter(key, plan.events, 1e-3)
+            book.enter(key, ledger_to_record(ledger), 1e-3, kind="train")
         except ConfigError:
             return False
         return True
 
     with ThreadPoolExecutor(2) as pool:
-        assert sorted(pool.map(ask, (b"one", b"two"))) == [False, True]
+        assert sorted(pool.map(ask, ("one", "two"))) == [False, True]
 
 
 def test_an_owner_with_a_book_refuses_a_training_without_privacy(tmp_path):

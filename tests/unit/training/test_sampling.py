@@ -10,6 +10,7 @@ from scipy.stats import binom
 
 from support.training import NAMES, KilledError, digits_of, folders_in, killed, make_task, run
 from tacit.dp import Book, epsilon, ledger_from_record
+from tacit.dp.book import as_drawn
 from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.mpc import sum_forecasts
 from tacit.party import merge_costs, without_setup
@@ -107,7 +108,7 @@ def test_the_claim_says_towards_whom_and_the_book_counts_the_larger_one(tmp_path
     assert "ε = 8" in privacy.sentence() or "ε = 7.9" in privacy.sentence()
     book = Book(tmp_path / "book.json", 8.5)
     with pytest.raises(ConfigError, match=r"no guarantee|come to ε"):
-        book.enter(b"key", privacy.events, JOINT.delta)
+        book.enter("key", as_drawn(privacy.events), JOINT.delta, kind="train")
 
 
 def test_drawn_rows_are_those_of_the_stated_coin_and_there_is_room_for_them():
