@@ -166,6 +166,8 @@ def take_part(session: Session, job: InferJob, place: Place) -> Part:
         ask = _ask_linear if job.is_linear else _ask_shared if job.is_shared else _ask_owner
         answer = ask(session, job, x, place)
     values = answer.values
+    if job.is_shared and values is not None and job.protocol.reveal != "output":
+        values = values[:, 0].round()  # classes, as whole numbers in a row
     files: dict[str, str | bytes] = {}
     utility: tuple[Metric, ...] = ()
     if values is not None:
@@ -210,11 +212,8 @@ def _ask_linear(session: Session, job: InferJob, x: Tensor | None, place: Place)
 
 def _ask_shared(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:
     """Ask a network of which two parties hold a share each."""
-    share = None
-    if session.me in job.holders:
-        share = load_held(job, session.me, place.given)
-    answer = answer_once(session, job.shared_task(), client=job.data.owner, share=share, x=x)
-    return _as_classes(job, answer)
+    share = load_held(job, session.me, place.given) if session.me in job.holders else None
+    return answer_once(session, job.shared_task(), client=job.data.owner, share=share, x=x)
 
 
 def _ask_columns(
@@ -237,14 +236,7 @@ def _ask_columns(
         x=None if mine is None else torch.from_numpy(mine.features),
     )
     labels = None if mine is None else mine.labels
-    return _as_classes(job, answer), labels, () if mine is None else mine.ids
-
-
-def _as_classes(job: InferJob, answer: PrivateAnswer) -> PrivateAnswer:
-    """Give classes as whole numbers in a row, where no scores were asked for."""
-    if answer.values is None or job.protocol.reveal == "output":
-        return answer
-    return replace(answer, values=answer.values[:, 0].round())
+    return answer, labels, () if mine is None else mine.ids
 
 
 def _ask_owner(session: Session, job: InferJob, x: Tensor | None, place: Place) -> PrivateAnswer:

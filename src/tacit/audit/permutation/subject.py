@@ -10,7 +10,8 @@ from torch import Tensor
 from tacit.audit.permutation.recording import Program, Run
 from tacit.errors import ConfigError
 from tacit.inference.service import ServiceTask
-from tacit.mpc import Plan, Roles, find_protocol, make_plan
+from tacit.mpc import Plan, Roles, find_protocol
+from tacit.mpc.walker import Walker
 from tacit.nn import Model
 from tacit.training import TrainPlan
 from tacit.training.ops import PlainStepOps
@@ -165,7 +166,8 @@ class Planner:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         # What the second party of permuted2 sees is what the helper of permuted3 sees.
-        self._protocol = find_protocol(subject.protocol.replace("permuted2", "permuted3"))
+        protocol = subject.protocol.replace("permuted2", "permuted3")
+        self._walker = Walker(subject.roles, protocol=protocol, frac_bits=subject.frac_bits)
         self._plans: dict[int, tuple[Plan, Program]] = {}
 
     def run(self, batch: Sequence[int], weights: Weights) -> Run:
@@ -173,8 +175,7 @@ class Planner:
         subject, count = self._subject, len(batch)
         if count not in self._plans:
             program = subject.program(count)
-            plan = make_plan(program, self._protocol, subject.roles, frac_bits=subject.frac_bits)
-            self._plans[count] = plan, program
+            self._plans[count] = self._walker.plan(program, key=count), program
         plan, program = self._plans[count]
         at = torch.tensor(list(batch))
         values = {**subject.values(weights), "x": (subject.rows[at], subject.feature_bound)}

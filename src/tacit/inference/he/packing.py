@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -132,7 +132,7 @@ def choose_packing(
     if not found:
         raise reasons[0]
     seconds, packing = min(found, key=lambda one: one[0])
-    return Packing(packing.layout, packing.parameters, packing.way, shape, seconds), whole
+    return replace(packing, seconds=seconds), whole
 
 
 def read_packing(

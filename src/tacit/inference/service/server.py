@@ -88,7 +88,7 @@ class PredictionServer:
     def run(self, stop: threading.Event) -> ServiceTally:
         """Answer until the first server is stopped, or somebody fails; returns what was done."""
         try:
-            self._prepare()
+            self._number = _start(self._session, self._task, self.tally.walk, self._weights)
             if self._is_first:
                 self._lead(stop)
             else:
@@ -96,10 +96,6 @@ class PredictionServer:
         finally:
             self.queue.close()
         return self.tally
-
-    def _prepare(self) -> None:
-        """Agree on everything, check the weights, and open them under masks."""
-        self._number = _start(self._session, self._task, self.tally.walk, self._weights)
 
     def _reported(self, ticket: Ticket, rows: int) -> None:
         """Note a share of mine: the first server keeps the list, the second tells it."""
