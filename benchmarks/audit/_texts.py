@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tacit.audit import seeded
 from tacit.audit.memorisation import SmallSpeaker, see_module, train_speaker
-from tacit.dp import DpSgd, Repeated, Target, least_noise
+from tacit.dp import BudgetTarget, DpSgd, Repeated, least_noise
 from tacit.ring import Prg
 
 LENGTH = 40
@@ -75,7 +75,7 @@ def teach(
             momentum=0.9,
         )
 
-    target = Target(epsilon=budget, delta=DELTA, accountant="fourier")
+    target = BudgetTarget(epsilon=budget, delta=DELTA, accountant="fourier")
     # The grid of the noise costs a little on top of what is planned: plan for slightly less.
     noise = 1.001 * least_noise(lambda z: [settings(z).event], target)
     ids = texts.to(course.device)

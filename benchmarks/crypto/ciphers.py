@@ -10,7 +10,7 @@ from time import process_time
 import tenseal
 from bench import Case, InlinePeer
 
-from tacit.crypto.cipher import Layout, make_key
+from tacit.crypto.cipher import CipherLayout, make_key
 from tacit.ring import Prg
 
 
@@ -32,7 +32,7 @@ def _sums(count: int) -> list[Case]:
         ]
 
     peer = InlinePeer("CKKS 8192 [60, 40, 60]", _seconds(theirs))
-    layout = Layout(rows=count, bound=1 << 24, room=1 << 31, form="sum", by_owner=True)
+    layout = CipherLayout(rows=count, bound=1 << 24, room=1 << 31, form="sum", by_owner=True)
     found = []
     for scheme in ("bfv", "paillier"):
         key = make_key(scheme, draw)
@@ -65,7 +65,7 @@ def _products(shape: tuple[int, int]) -> list[Case]:
     plain = matrix.T.astype(float).tolist()
     peer = InlinePeer("TenSEAL's mm", _seconds(lambda: asked.mm(plain)))
     key = make_key("bfv", draw)
-    layout = Layout(rows=rows, bound=1 << 10, room=1 << 40, by_owner=True)
+    layout = CipherLayout(rows=rows, bound=1 << 10, room=1 << 40, by_owner=True)
     sealed = key.encrypt(values, layout, draw)
     ours = _seconds(lambda: key.public.release(key.public.weigh(matrix, sealed), draw))
     return [

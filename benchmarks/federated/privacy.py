@@ -29,7 +29,7 @@ from federated._picture import write_picture
 
 from tacit.audit import mean_interval
 from tacit.data import Partition, divide, load_dataset, measure_odds, search_path, split_dataset
-from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, Target, epsilon, least_noise
+from tacit.dp import REPLACE_CLIENT, BudgetTarget, Gaussian, Repeated, epsilon, least_noise
 from tacit.federated import (
     AdaptiveNoise,
     CalibratedMechanism,
@@ -113,7 +113,7 @@ def calibrate_mode(
     def event(multiplier: float) -> Gaussian:
         return Gaussian(sigma=span * multiplier, l2_sensitivity=span, relation=REPLACE_CLIENT)
 
-    aim = Target(epsilon=target, delta=DELTA, accountant="fourier")
+    aim = BudgetTarget(epsilon=target, delta=DELTA, accountant="fourier")
     multiplier = least_noise(lambda z: [Repeated(event=event(z), count=setting.rounds)], aim)
     whole = [Repeated(event=event(multiplier), count=setting.rounds)]
     return CalibratedMechanism(

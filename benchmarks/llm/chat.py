@@ -38,7 +38,7 @@ from tacit.llm.permuted import (
 from tacit.llm.permuted.setup import DealerMasks
 from tacit.llm.permuted.weights import Weights, drawn_masks
 from tacit.party import Meeting, Session, run_threads
-from tacit.transport import Link, Patience, Shaped
+from tacit.transport import Link, Patience, ShapedLink
 
 NETWORKS = {
     "loopback": None,
@@ -131,7 +131,7 @@ def measure(
     def wrap(me: str, link: Link) -> Link:
         if network is None or "dealer" in (me, link.peer):
             return link
-        return Shaped(link, rtt_ms=network.rtt_ms, mbit_per_s=network.mbit_per_s)
+        return ShapedLink(link, rtt_ms=network.rtt_ms, mbit_per_s=network.mbit_per_s)
 
     run_threads(
         {

@@ -55,7 +55,7 @@ from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.weights import Matrix, RingModel, Weights, matrices
 from tacit.party import Meeting, Progress, Session, run_threads, session_over
 from tacit.ring import Factor
-from tacit.transport import Credentials, Limits, Meter, Patience, Peer, Shaped, mesh
+from tacit.transport import Credentials, LinkLimits, Meter, Patience, Peer, ShapedLink, mesh
 
 NETWORKS = {
     "local": None,
@@ -69,7 +69,7 @@ BRIEF = Precision(
 where it cannot be: fewer messages and bytes than at the fitted precision, more error."""
 PROMPT_ROWS = 60
 KEY = b"benchmark key 16"
-LIMITS = Limits(
+LIMITS = LinkLimits(
     max_frame_bytes=1 << 30, queue_bytes=1 << 33, prefetch_bytes=1 << 33, stash_bytes=1 << 34
 )
 
@@ -221,19 +221,19 @@ def shaped(name: str, me: str, link: Any) -> Any:
     network = NETWORKS[name]
     if network is None or "dealer" in (me, link.peer):
         return link
-    return Shaped(link, rtt_ms=network.rtt_ms, mbit_per_s=network.mbit_per_s)
+    return ShapedLink(link, rtt_ms=network.rtt_ms, mbit_per_s=network.mbit_per_s)
 
 
 def in_threads(a: Architecture, parties: tuple[Any, ...], name: str, steps: int) -> dict[str, Any]:
     """Chat once over one network, all parties in this process; the prompt goes over a fast one."""
     out: dict[str, Any] = {}
-    slow: list[Shaped] = []
+    slow: list[ShapedLink] = []
     network = NETWORKS[name]
 
     def wrap(me: str, link: Any) -> Any:
         if network is None or "dealer" in (me, link.peer):
             return link
-        slow.append(Shaped(link))
+        slow.append(ShapedLink(link))
         return slow[-1]
 
     def after_prompt() -> None:

@@ -31,10 +31,19 @@ from tacit.cli.memory import keep_freed_memory
 from tacit.crypto import load_identity, make_identity
 from tacit.mpc import compute, serve
 from tacit.party import Meeting, Progress, Session, session_over
-from tacit.transport import Credentials, Limits, Meter, PacketLink, Peer, Shaped, listen, mesh
+from tacit.transport import (
+    Credentials,
+    LinkLimits,
+    Meter,
+    PacketLink,
+    Peer,
+    ShapedLink,
+    listen,
+    mesh,
+)
 
 NAMES = (ROLES.first, ROLES.second, ROLES.dealer)
-LIMITS = Limits(max_frame_bytes=4 << 30, queue_bytes=4 << 30, stash_bytes=16 << 30)
+LIMITS = LinkLimits(max_frame_bytes=4 << 30, queue_bytes=4 << 30, stash_bytes=16 << 30)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +184,7 @@ class _Party:
         if job["rtt_ms"]:
             # The links of a mesh can be wrapped; their declared type does not say so.
             links = {
-                name: Shaped(cast(PacketLink, link), rtt_ms=job["rtt_ms"])
+                name: ShapedLink(cast(PacketLink, link), rtt_ms=job["rtt_ms"])
                 for name, link in links.items()
             }
         digest = hashlib.sha256(json.dumps(job).encode()).digest()

@@ -40,7 +40,7 @@ from tacit.split import (
     make_model,
 )
 from tacit.split.stepping import make_optimiser
-from tacit.transport import Credentials, Meter, Peer, Shaped, listen, mesh
+from tacit.transport import Credentials, Meter, Peer, ShapedLink, listen, mesh
 
 NAMES = ("clinic", "lab")
 MODELS: dict[str, tuple[tuple[int, ...], int]] = {
@@ -309,7 +309,7 @@ def _connect(
     )
     if not rtt_ms:
         return dict(links)
-    return {name: Shaped(link, rtt_ms=rtt_ms) for name, link in links.items()}
+    return {name: ShapedLink(link, rtt_ms=rtt_ms) for name, link in links.items()}
 
 
 def _options() -> argparse.Namespace:

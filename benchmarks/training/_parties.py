@@ -25,11 +25,20 @@ from tacit.party import Meeting, Progress, Session, session_over, without_setup
 from tacit.result import Cost
 from tacit.training import Training, TrainModel, TrainPlan, train
 from tacit.training.programs import Programs, initial_state, state_bounds
-from tacit.transport import Credentials, Limits, Meter, PacketLink, Patience, Peer, Shaped, mesh
+from tacit.transport import (
+    Credentials,
+    LinkLimits,
+    Meter,
+    PacketLink,
+    Patience,
+    Peer,
+    ShapedLink,
+    mesh,
+)
 
 ROLES = Roles("north", "south", "helper")
 NAMES = (*ROLES.computing, ROLES.dealer)
-LIMITS = Limits(max_frame_bytes=4 << 30, queue_bytes=4 << 30, stash_bytes=16 << 30)
+LIMITS = LinkLimits(max_frame_bytes=4 << 30, queue_bytes=4 << 30, stash_bytes=16 << 30)
 Answer = dict[str, Any]
 
 
@@ -137,7 +146,7 @@ def _be_party(
     if network.rtt_ms:
         # The links of a mesh can be wrapped; their declared type does not say so.
         links = {
-            name: Shaped(
+            name: ShapedLink(
                 cast(PacketLink, link), rtt_ms=network.rtt_ms, mbit_per_s=network.mbit_per_s
             )
             for name, link in links.items()

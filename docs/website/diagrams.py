@@ -15,7 +15,7 @@ from tacit.mpc.mixing import NO_DEALER
 from tacit.mpc.plan import Plan, Step
 from tacit.mpc.plan_ops import PlanOps, make_plan
 from tacit.mpc.registry import PROTOCOLS, find_protocol
-from tacit.party.cost import Message
+from tacit.party.cost import CostedMessage
 
 FOLDER = Path(__file__).parents[1] / "images" / "protocols"
 ROWS, INPUTS, HIDDEN, OUTPUTS = 1, 30, 16, 2
@@ -106,7 +106,7 @@ def _rows(step: Step, roles: Roles) -> list[Row]:
     return rows
 
 
-def _round(kernel: str, at: int, messages: tuple[Message, ...]) -> list[Row]:
+def _round(kernel: str, at: int, messages: tuple[CostedMessage, ...]) -> list[Row]:
     known = _WORDS.get(kernel, ("under masks",))
     words = known[min(at, len(known) - 1)]
     if len(messages) != 2 or messages[0].sender != messages[1].receiver:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.crypto.cipher.saved import Words
-from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring
+from tacit.crypto.cipher.seal import OwnKeys, Ring, SealKeys
 from tacit.errors import DataError
 from tacit.ring import Prg
 
@@ -50,7 +50,7 @@ class User:
 
     def __init__(self, vocab: int) -> None:
         self._vocab, self._own = vocab, OwnKeys(make_ring(vocab))
-        self._keys = Keys(make_ring(vocab), self._own.public)
+        self._keys = SealKeys(make_ring(vocab), self._own.public)
         self.public = self._own.public
 
     def ask(self, place: int) -> list[bytes]:
@@ -82,7 +82,7 @@ class Owner:
 
     def __init__(self, vocab: int, public: bytes) -> None:
         self._vocab, self._prg = vocab, Prg.from_os()
-        self._keys = Keys(make_ring(vocab), public)
+        self._keys = SealKeys(make_ring(vocab), public)
 
     def answer(
         self, order: Sequence[int], asked: Sequence[bytes], *, is_masked: bool = True

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tacit.crypto.cipher import SCHEMES, Layout, load_public, make_key
+from tacit.crypto.cipher import SCHEMES, CipherLayout, load_public, make_key
 from tacit.errors import ConfigError, DataError, InputError, RangeError
 from tacit.ring import Prg
 
@@ -16,8 +16,8 @@ pytest.importorskip("gmpy2")
 pytest.importorskip("tenseal")
 
 DRAW = Prg(bytes(range(16)))
-ROWS = Layout(rows=300, width=2, bound=1 << 10, room=1 << 30)
-SUMS = Layout(rows=150, width=1, bound=1 << 20, room=1 << 30, form="sum")
+ROWS = CipherLayout(rows=300, width=2, bound=1 << 10, room=1 << 30)
+SUMS = CipherLayout(rows=150, width=1, bound=1 << 20, room=1 << 30, form="sum")
 
 
 @cache
@@ -181,7 +181,7 @@ def test_a_masked_result_tells_the_key_owner_nothing(scheme):
 
 FUZZ = """
 import sys
-from tacit.crypto.cipher import Layout, load_public, make_key
+from tacit.crypto.cipher import CipherLayout, load_public, make_key
 from tacit.errors import DataError
 from tacit.ring import Prg
 import numpy as np
@@ -189,7 +189,7 @@ import numpy as np
 scheme = sys.argv[1]
 draw = Prg(bytes(16))
 key = make_key(scheme, draw.bytes, bits=2048)
-layout = Layout(rows=3, bound=9, room=99, by_owner=True)
+layout = CipherLayout(rows=3, bound=9, room=99, by_owner=True)
 sealed = key.encrypt(np.ones((3, 1), np.int64), layout, draw.bytes)
 public = key.public
 good = public.dump(sealed)

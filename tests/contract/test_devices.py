@@ -7,7 +7,7 @@ import torch
 
 from support.mpc import ALICE, BOB, CAROL, PARTIES, simulate
 from tacit.mpc import PROTOCOLS
-from tacit.mpc.functions.norms import Watch
+from tacit.mpc.functions.norms import RangeWatch
 
 DEVICES = [
     "cpu",
@@ -46,7 +46,7 @@ def program(ops):
         ops.max(x, dim=-1),
         ops.argmax(z, dim=-1),
         *_largest(ops, z),
-        ops.attention(ops.scale(ops.mul(x, z), 4.0), torch.ones(4, 6).bool(), watch=Watch()),
+        ops.attention(ops.scale(ops.mul(x, z), 4.0), torch.ones(4, 6).bool(), watch=RangeWatch()),
         ops.norm_within(ops.mul(x, z), eps=1e-5, largest_mean=256.0, centred=True),
         ops.matmul_within(ops.mul(x, z), ops.transpose(w, 0, 1), bound=96.0),
     )

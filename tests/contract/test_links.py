@@ -26,13 +26,13 @@ from tacit.errors import (
 from tacit.transport import (
     Credentials,
     Frame,
-    Limits,
     Link,
+    LinkLimits,
     Meter,
     Patience,
     Peer,
     Recorded,
-    Shaped,
+    ShapedLink,
     faulty_pair,
     fingerprint,
     frame_bytes,
@@ -102,7 +102,7 @@ def tls_pair(credentials, meters, patience, limits):
 
 
 def make_ends(kind: str, credentials, *, patience=QUICK, limits=None) -> Ends:
-    limits = limits or Limits()
+    limits = limits or LinkLimits()
     meters = {name: Meter(name) for name in ("ann", "bob")}
     common = {"meter_a": meters["ann"], "meter_b": meters["bob"]}
     settings = {"patience": patience, "limits": limits}
@@ -117,7 +117,7 @@ def make_ends(kind: str, credentials, *, patience=QUICK, limits=None) -> Ends:
     if wrapper == "recorded":
         ann, bob = Recorded(ann), Recorded(bob)
     elif wrapper == "shaped":
-        ann, bob = (Shaped(end, rtt_ms=0.5, mbit_per_s=20_000) for end in (ann, bob))
+        ann, bob = (ShapedLink(end, rtt_ms=0.5, mbit_per_s=20_000) for end in (ann, bob))
     return Ends(ann, bob, meters["ann"], meters["bob"], kill)
 
 
@@ -235,7 +235,7 @@ def test_both_sides_may_send_50_mb_before_they_receive(ends):
 
 @pytest.mark.parametrize("kind", LINKS)
 def test_a_full_queue_makes_the_sender_wait_and_not_fail(kind, credentials):
-    limits = Limits(queue_bytes=MB, prefetch_bytes=MB, stash_bytes=MB)
+    limits = LinkLimits(queue_bytes=MB, prefetch_bytes=MB, stash_bytes=MB)
     ends = make_ends(kind, credentials, limits=limits)
     load = frame_bytes(bytes(MB))
 
@@ -253,7 +253,7 @@ def test_a_full_queue_makes_the_sender_wait_and_not_fail(kind, credentials):
 
 @pytest.mark.parametrize("kind", LINKS)
 def test_frames_that_nobody_asks_for_are_bounded(kind, credentials):
-    limits = Limits(queue_bytes=MB, prefetch_bytes=MB, stash_bytes=2 * MB)
+    limits = LinkLimits(queue_bytes=MB, prefetch_bytes=MB, stash_bytes=2 * MB)
     ends = make_ends(kind, credentials, limits=limits)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ends.bob.recv, "wanted/x")
@@ -391,7 +391,7 @@ def test_a_lively_peer_that_does_not_send_times_out(kind, credentials):
 # A shaped link never makes its sender wait.
 @pytest.mark.parametrize("kind", ["memory", *STREAMED])
 def test_a_sender_whose_peer_takes_nothing_times_out(kind, credentials):
-    limits = Limits(queue_bytes=MB, prefetch_bytes=MB, stash_bytes=MB)
+    limits = LinkLimits(queue_bytes=MB, prefetch_bytes=MB, stash_bytes=MB)
     patience = Patience(silence_s=0.5, heartbeat_s=0.1, stall_s=0.5)
     ends = make_ends(kind, credentials, patience=patience, limits=limits)
     with pytest.raises(LinkTimeout) as caught:  # noqa: PT012
@@ -425,6 +425,6 @@ def test_a_frame_that_contradicts_itself_is_refused_here(ends, frame):
 
 
 def test_a_frame_over_the_limit_is_refused_here(credentials):
-    ends = make_ends("memory", credentials, limits=Limits(max_frame_bytes=10))
+    ends = make_ends("memory", credentials, limits=LinkLimits(max_frame_bytes=10))
     with pytest.raises(InputError, match="split it"):
         ends.ann.send("x/1", frame_bytes(bytes(11)))

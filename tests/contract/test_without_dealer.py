@@ -184,14 +184,14 @@ def test_tensors_that_grow_are_refused_when_planned():
 def test_a_malformed_message_is_refused_with_the_name_of_its_sender(monkeypatch):
     from tacit.crypto.joint import lattice
 
-    honest = lattice.SecretKey.encrypt
+    honest = lattice.LatticeKey.encrypt
 
     def broken(self, words, randomness):
         fresh, seed = honest(self, words, randomness)
         fresh[0, 0, 0] = 0xFFFFFFFF
         return fresh, seed
 
-    monkeypatch.setattr(lattice.SecretKey, "encrypt", broken)
+    monkeypatch.setattr(lattice.LatticeKey, "encrypt", broken)
     with pytest.raises(FrameError, match="malformed") as caught:
         run_all({"matmul": OPERATIONS["matmul"][0]}, torch.ones(3, 4), torch.ones(3, 4))
     assert caught.value.party in (ALICE, BOB)

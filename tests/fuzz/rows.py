@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fuzz.known import NOWHERE, Known, product
 from fuzz.verb import Shape, Verb, a_full_dim, a_mask, any_shape, some_rows, twins
-from tacit.mpc.functions.norms import Part
+from tacit.mpc.functions.norms import RowProduct
 
 
 def _softmax(x: Known, dim: int) -> Known:
@@ -108,7 +108,7 @@ def _behind(ops: Any, x: Any, matrix: Any, centred: bool, share: float) -> Any:
         largest_mean=most,
         centred=centred,
         bound=1.02 * count * ops.bound(matrix),
-        parts=lambda product: [Part(product, 1.02 * count * ops.bound(matrix))],
+        parts=lambda product: [RowProduct(product, 1.02 * count * ops.bound(matrix))],
     )
     return out
 

@@ -33,7 +33,7 @@ def changed(data, chance):
 def main(count):
     """Give every kind of message, changed, to whoever reads it."""
     chance = random.Random(11)  # noqa: S311 - nothing here is a secret
-    key = lattice.SecretKey(chance.randbytes)
+    key = lattice.LatticeKey(chance.randbytes)
     zeros = np.zeros((1, lattice.DEGREE), np.uint64)
     fresh, seed = key.encrypt(zeros, chance.randbytes)
     products = lattice.Products(key.public, key.public_seed)

@@ -18,7 +18,7 @@ import tacit.mpc
 from support import cheating
 from support.crypto import complaints
 from support.mpc import ALICE, BOB, simulate
-from tacit.mpc.functions.norms import Watch
+from tacit.mpc.functions.norms import RangeWatch
 from tacit.mpc.protocols.checked import proofs
 from transcript import test_cheating, test_permuted, test_transcripts, test_without_dealer
 
@@ -116,7 +116,7 @@ def everything_is_clean(*protocols):
             for is_direct in (True, False):
                 test_transcripts.largest_of_three(ops, x, y, z, is_direct=is_direct)
             scores = ops.scale(ops.mul(x, y), 2.0**-12)
-            ops.attention(scores, torch.ones(1, 1).bool(), watch=Watch())
+            ops.attention(scores, torch.ones(1, 1).bool(), watch=RangeWatch())
             ops.elementwise_rescaling("gelu", ops.mul(x, y))
         # A share that does not change: a bit of it that nothing masks stands out.
         ops.normalise_scale(ops.scale(x, 0.3))

@@ -15,7 +15,7 @@ from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, sim
 from tacit import ring
 from tacit.mpc import PROTOCOLS, compute, make_plan, serve
 from tacit.mpc.functions.attention import saturated
-from tacit.mpc.functions.norms import Watch, _excess
+from tacit.mpc.functions.norms import RangeWatch, _excess
 from tacit.mpc.functions.poles import FEW
 from tacit.mpc.material.randomness import unpack
 from tacit.mpc.narrow import sign_extend, uncut
@@ -136,7 +136,7 @@ KERNELS = {
     "largest by bits": lambda ops, x, y, z: largest_of_three(ops, x, y, z, is_direct=False),
     "saturation": lambda ops, x, y, z: saturated(ops, ops.mul(x, y)),
     "attention": lambda ops, x, y, z: ops.attention(
-        ops.scale(ops.mul(x, y), 2.0**-12), torch.ones(1, 1).bool(), watch=Watch()
+        ops.scale(ops.mul(x, y), 2.0**-12), torch.ones(1, 1).bool(), watch=RangeWatch()
     ),
 }
 

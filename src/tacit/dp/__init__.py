@@ -27,7 +27,7 @@ from tacit.dp.bounded import (
     follow_quantile,
     joint_bound,
 )
-from tacit.dp.calibrate import Plan, Target, largest_budget, least_noise
+from tacit.dp.calibrate import BudgetTarget, Plan, largest_budget, least_noise
 from tacit.dp.check import delta_among
 from tacit.dp.codec import (
     event_from_record,
@@ -87,6 +87,7 @@ __all__ = [
     "Binomial",
     "Book",
     "Bounded",
+    "BudgetTarget",
     "DirectionReport",
     "DiscreteGaussian",
     "DiscreteLaplace",
@@ -110,7 +111,6 @@ __all__ = [
     "Second",
     "Shuffled",
     "SparseVector",
-    "Target",
     "Unaccountable",
     "add_binomial",
     "add_discrete_gaussian",

@@ -16,7 +16,7 @@ PRECISION = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class BudgetTarget:
     """The (ε, δ) that a run must not exceed, and who computes it: the first that can, if None."""
 
     epsilon: float
@@ -30,7 +30,7 @@ class Target:
             find_accountant(self.accountant)
 
 
-def least_noise(plan: Plan, target: Target, *, low: float = 0.01, high: float = 1e4) -> float:
+def least_noise(plan: Plan, target: BudgetTarget, *, low: float = 0.01, high: float = 1e4) -> float:
     """Find the smallest noise in [low, high] with which a plan meets its target.
 
     Args:
@@ -46,7 +46,9 @@ def least_noise(plan: Plan, target: Target, *, low: float = 0.01, high: float = 
     return 1 / _largest(lambda inverse: plan(1 / inverse), target, (1 / high, 1 / low), "noise")
 
 
-def largest_budget(plan: Plan, target: Target, *, low: float = 1e-4, high: float = 50.0) -> float:
+def largest_budget(
+    plan: Plan, target: BudgetTarget, *, low: float = 1e-4, high: float = 50.0
+) -> float:
     """Find the largest local ε in [low, high] with which a plan meets its target.
 
     Args:
@@ -61,7 +63,7 @@ def largest_budget(plan: Plan, target: Target, *, low: float = 1e-4, high: float
     return _largest(plan, target, (low, high), "local ε")
 
 
-def _largest(plan: Plan, target: Target, span: tuple[float, float], what: str) -> float:
+def _largest(plan: Plan, target: BudgetTarget, span: tuple[float, float], what: str) -> float:
     """Search, on a logarithmic scale, for the largest value whose plan meets the target."""
     good, bad = span
     if not 0 < good < bad < math.inf:

@@ -11,7 +11,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from tacit.dp.mixing import refuse_mixing, scrambled
-from tacit.dp.terms import RULES, Term, bound_norms, find_terms, join_terms, least_factor
+from tacit.dp.terms import RULES, GradientTerm, bound_norms, find_terms, join_terms, least_factor
 from tacit.errors import ConfigError
 
 ENOUGH = 64
@@ -221,11 +221,13 @@ class Ghost:
                         shared=self._shared[call.module],
                     )
 
-    def _terms(self, seen: list[tuple[_Use, Tensor]], records: int) -> dict[str, list[Term]]:
+    def _terms(
+        self, seen: list[tuple[_Use, Tensor]], records: int
+    ) -> dict[str, list[GradientTerm]]:
         found_good = _finite_records([(use.x, g) for use, g in seen], records)
         # Asked once, as a device must be waited for.
         is_good = None if bool(found_good.all()) else found_good
-        by_use: dict[tuple[int, str], list[Term]] = {}
+        by_use: dict[tuple[int, str], list[GradientTerm]] = {}
         for use, g in seen:
             found = find_terms(
                 use.layer, _masked(use.x, is_good), _masked(g, is_good), dtype=self._dtype
@@ -234,7 +236,7 @@ class Ghost:
                 parameter = getattr(use.layer, name, None)
                 if parameter is not None and parameter.requires_grad:
                     by_use.setdefault((id(use.layer), self._names[id(parameter)]), []).append(term)
-        terms: dict[str, list[Term]] = {}
+        terms: dict[str, list[GradientTerm]] = {}
         for (_, name), found_terms in by_use.items():
             terms.setdefault(name, []).extend(join_terms(found_terms))
         if not terms:
@@ -252,7 +254,7 @@ class Ghost:
                 )
 
     def _check_complete(
-        self, terms: dict[str, list[Term]], losses: Tensor, tolerance: float
+        self, terms: dict[str, list[GradientTerm]], losses: Tensor, tolerance: float
     ) -> bool:
         """Compare the sum of all records with what autograd says; False if that is not finite."""
         wanted = torch.autograd.grad(
@@ -414,7 +416,7 @@ def _masked(values: Tensor, is_good: Tensor | None) -> Tensor:
     return torch.where(shaped, values, torch.zeros_like(values))
 
 
-def _total(terms: list[Term], factors: Tensor) -> Tensor:
+def _total(terms: list[GradientTerm], factors: Tensor) -> Tensor:
     first, *rest = (term.total(factors) for term in terms)
     for other in rest:
         first = first + other

@@ -18,7 +18,7 @@ _EQUAL = 2.0**-19
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class Told(NamedTuple):
+class AnswerSketch(NamedTuple):
     """What is kept of one answer: two numbers per record, and how exact it was."""
 
     numbers: Tensor
@@ -54,7 +54,7 @@ def refuse_mixing(
         ConfigError: a record changes what others get, equal calls differ, or a call changes what
             the model holds.
     """
-    seen: list[Told] = []
+    seen: list[AnswerSketch] = []
     changed: list[str] = []
     held = dict(model.named_buffers())
     frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
@@ -69,7 +69,7 @@ def refuse_mixing(
             if name not in held or checksum(now) != checksum(held[name]):
                 changed.append(name)
 
-    def answer(batch: Any) -> list[Told]:
+    def answer(batch: Any) -> list[AnswerSketch]:
         seen.clear()
         buffers = {name: buffer.clone() for name, buffer in held.items()}
         said = functional_call(model, {**buffers, **(weights or {})}, batch[0], batch[1])
@@ -102,7 +102,7 @@ def refuse_mixing(
 
 
 def find_mixing(
-    answer: Callable[[Any], list[Told]],
+    answer: Callable[[Any], list[AnswerSketch]],
     batch: Any,
     *,
     records: int,
@@ -130,7 +130,7 @@ def find_mixing(
 
     def run(
         change: Callable[[Tensor], Tensor], *, seed: int = 0, most: int | None = None
-    ) -> list[Told]:
+    ) -> list[AnswerSketch]:
         torch.manual_seed(seed)
         changed = [change(one) if n in mine[:most] else one for n, one in enumerate(given)]
         return answer(tree_unflatten(changed, form))
@@ -142,7 +142,7 @@ def find_mixing(
         loose = math.sqrt(max((one.eps for one in before), default=0.0))
         is_plain = all(one.numbers.device.type == "cpu" for one in before)
 
-        def differs(after: list[Told], rows: Any, most: float) -> bool:
+        def differs(after: list[AnswerSketch], rows: Any, most: float) -> bool:
             return len(after) != len(before) or any(
                 _gap(old.numbers[rows], new.numbers[rows]) > most
                 for old, new in zip(before, after, strict=True)
@@ -174,11 +174,11 @@ def find_mixing(
     return ""
 
 
-def tell(answer: Any) -> list[Told]:
+def tell(answer: Any) -> list[AnswerSketch]:
     """Keep of every tensor in a nest two numbers per record: large models answer at length."""
     tensors = [one.detach() for one in tree_leaves(answer) if isinstance(one, Tensor) and one.ndim]
     return [
-        Told(
+        AnswerSketch(
             _digest(one) if one.numel() else one.new_zeros(len(one), 2, dtype=torch.float64),
             torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0,
         )

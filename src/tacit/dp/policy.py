@@ -13,7 +13,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.files import refuse_endless
 
 
-class Span(NamedTuple):
+class MarkedSpan(NamedTuple):
     """Characters `start` to before `end` of a text, and what they are."""
 
     start: int
@@ -21,7 +21,7 @@ class Span(NamedTuple):
     kind: str
 
 
-Policy = Callable[[str], list[Span]]
+Policy = Callable[[str], list[MarkedSpan]]
 """Marks a text: spans in order, none overlapping another."""
 
 Tagger = Callable[[str], Iterable[tuple[int, int, str]]]
@@ -106,10 +106,10 @@ def by_pattern(*kinds: str) -> Policy:
             raise ConfigError(f"a pattern is one of {', '.join(PATTERNS)}, got {kind!r}")
     compiled = [(kind, re.compile(PATTERNS[kind])) for kind in PATTERNS if kind in wanted]
 
-    def policy(text: str) -> list[Span]:
+    def policy(text: str) -> list[MarkedSpan]:
         narrow = text.translate(_NARROW)
         return _merged(
-            Span(*found.span(), kind)
+            MarkedSpan(*found.span(), kind)
             for kind, pattern in compiled
             for found in pattern.finditer(narrow)
         )
@@ -132,14 +132,14 @@ def by_terms(terms: Iterable[str], *, kind: str = "term") -> Policy:
         sizes.setdefault(term[:1], [])  # a text may end behind a term of one character
     longest = {begin: sorted(set(found), reverse=True) for begin, found in sizes.items()}
 
-    def policy(text: str) -> list[Span]:
+    def policy(text: str) -> list[MarkedSpan]:
         narrow, found, at = text.translate(_NARROW), [], 0
         while at < len(narrow):
             # Terms of one character are filed under it; longer ones under their first two.
             begins = (*longest.get(narrow[at : at + 2], ()), *longest.get(narrow[at], ()))
             size = next((n for n in begins if narrow[at : at + n] in known), 0)
             if size:
-                found.append(Span(at, at + size, kind))
+                found.append(MarkedSpan(at, at + size, kind))
             at += size or 1
         return found
 
@@ -153,8 +153,8 @@ def by_tagger(tagger: Tagger) -> Policy:
         DataError: when it is called, for a span that is not one of the text.
     """
 
-    def policy(text: str) -> list[Span]:
-        found = [Span(*one) for one in tagger(text)]
+    def policy(text: str) -> list[MarkedSpan]:
+        found = [MarkedSpan(*one) for one in tagger(text)]
         for start, end, _ in found:
             if not 0 <= start < end <= len(text):
                 raise DataError(
@@ -170,7 +170,7 @@ def union(*policies: Policy) -> Policy:
     if not policies:
         raise ConfigError("a union needs at least one policy, got none")
 
-    def policy(text: str) -> list[Span]:
+    def policy(text: str) -> list[MarkedSpan]:
         return _merged(span for one in policies for span in one(text))
 
     return policy
@@ -195,7 +195,7 @@ def read_terms(path: Path) -> tuple[str, ...]:
     return tuple(line.strip() for line in lines if line.strip())
 
 
-def redact(text: str, spans: Sequence[Span], placeholder: str) -> str:
+def redact(text: str, spans: Sequence[MarkedSpan], placeholder: str) -> str:
     """Put one placeholder in the place of every run of marked characters.
 
     How long a run is no longer shows; that it is there does.
@@ -207,7 +207,7 @@ def redact(text: str, spans: Sequence[Span], placeholder: str) -> str:
     return "".join([*pieces, text[at:]])
 
 
-def mark_tokens(spans: Sequence[Span], offsets: Sequence[tuple[int, int]]) -> list[bool]:
+def mark_tokens(spans: Sequence[MarkedSpan], offsets: Sequence[tuple[int, int]]) -> list[bool]:
     """Carry marks to tokens: one that touches a marked character is marked.
 
     Args:
@@ -222,7 +222,7 @@ def mark_tokens(spans: Sequence[Span], offsets: Sequence[tuple[int, int]]) -> li
     return marks
 
 
-def _runs(spans: Iterable[Span]) -> list[tuple[int, int]]:
+def _runs(spans: Iterable[MarkedSpan]) -> list[tuple[int, int]]:
     """Join spans that touch."""
     runs: list[tuple[int, int]] = []
     for start, end, _ in spans:
@@ -233,16 +233,16 @@ def _runs(spans: Iterable[Span]) -> list[tuple[int, int]]:
     return runs
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def _merged(spans: Iterable[MarkedSpan]) -> list[MarkedSpan]:
     """Put spans in order and join those that overlap; the kind is that of the longest part."""
-    merged: list[Span] = []
+    merged: list[MarkedSpan] = []
     widest = 0
     for span in sorted(spans):
         if merged and span.start < merged[-1].end:
             last = merged.pop()
             kind = last.kind if widest >= span.end - span.start else span.kind
             widest = max(widest, span.end - span.start)
-            merged.append(Span(last.start, max(last.end, span.end), kind))
+            merged.append(MarkedSpan(last.start, max(last.end, span.end), kind))
         else:
             widest = span.end - span.start
             merged.append(span)

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from tacit.dp.additive import add_gaussian, grid_sensitivity
-from tacit.dp.calibrate import Target, least_noise
+from tacit.dp.calibrate import BudgetTarget, least_noise
 from tacit.dp.check import delta_among, positive
 from tacit.dp.codec import event_from_record, event_to_record
 from tacit.dp.event import ADD_REMOVE_RECORD, Event, Gaussian, Poisson, Relation, Repeated
@@ -110,7 +110,9 @@ def make_private(
         event = step_event(numbers, multiplier=multiplier, clip=clip, rate=rate, relation=relation)
         return [Repeated(event=event, count=steps)]
 
-    multiplier = least_noise(plan, Target(epsilon=epsilon, delta=delta, accountant=_ACCOUNTANT))
+    multiplier = least_noise(
+        plan, BudgetTarget(epsilon=epsilon, delta=delta, accountant=_ACCOUNTANT)
+    )
     batches = PrivateLoader(
         loader, rate=rate, steps=steps, at_once=at_once, prg=prg or Prg.from_os()
     )

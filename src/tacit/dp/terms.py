@@ -29,7 +29,7 @@ _LEAST_FACTOR = 2.0**-100
 _AT_ONCE = 1 << 24  # numbers that a step of a norm may hold
 
 
-class Term(Protocol):
+class GradientTerm(Protocol):
     """What one use of a parameter adds to its gradient, for every record of a batch."""
 
     def norms(self) -> Tensor:
@@ -75,7 +75,7 @@ class Outer:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class TableRows:
     """Σ_t of g_t in row id_t: the gradient of a table that is looked up."""
 
     ids: Tensor  # (records, positions)
@@ -125,19 +125,19 @@ class Whole:
 
 
 # A rule takes the layers that the table below gives it, hence Any.
-Rule = Callable[[Any, Tensor, Tensor], dict[str, Term]]
+Rule = Callable[[Any, Tensor, Tensor], dict[str, GradientTerm]]
 
 
-def _linear(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
+def _linear(layer: Any, x: Tensor, g: Tensor) -> dict[str, GradientTerm]:
     a = x.reshape(len(x), 1, -1, x.shape[-1])
     g = g.reshape(len(g), 1, -1, g.shape[-1])
-    found: dict[str, Term] = {"weight": _outer(a, g, layer.weight.shape)}
+    found: dict[str, GradientTerm] = {"weight": _outer(a, g, layer.weight.shape)}
     if layer.bias is not None:
         found["bias"] = Whole(g.sum((1, 2)))
     return found
 
 
-def _convolution(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
+def _convolution(layer: Any, x: Tensor, g: Tensor) -> dict[str, GradientTerm]:
     # What the layer pads by itself comes first; `unfold` then cuts windows as the layer does.
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     x = F.pad(x, tuple(layer._reversed_padding_repeated_twice), mode=mode)
@@ -161,19 +161,19 @@ def _outer(a: Tensor, g: Tensor, shape: torch.Size) -> Outer:
     return Outer(a, g, shape)
 
 
-def _embedding(layer: Any, ids: Tensor, g: Tensor) -> dict[str, Term]:
+def _embedding(layer: Any, ids: Tensor, g: Tensor) -> dict[str, GradientTerm]:
     ids, g = ids.reshape(len(ids), -1), g.reshape(len(g), -1, g.shape[-1])
     if layer.padding_idx is not None:
         g = g * (ids != layer.padding_idx)[..., None]
-    return {"weight": Rows(ids, g, layer.weight.shape)}
+    return {"weight": TableRows(ids, g, layer.weight.shape)}
 
 
-def _channel_norm(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
+def _channel_norm(layer: Any, x: Tensor, g: Tensor) -> dict[str, GradientTerm]:
     scaled = g * F.group_norm(x, layer.num_groups, eps=layer.eps)
     return {"weight": Whole(scaled.flatten(2).sum(2)), "bias": Whole(g.flatten(2).sum(2))}
 
 
-def _last_norm(layer: Any, x: Tensor, g: Tensor) -> dict[str, Term]:
+def _last_norm(layer: Any, x: Tensor, g: Tensor) -> dict[str, GradientTerm]:
     shape = list(layer.normalized_shape)
     if isinstance(layer, nn.LayerNorm):
         normal = F.layer_norm(x, shape, eps=layer.eps)
@@ -199,19 +199,21 @@ RULES: Mapping[type[nn.Module], Rule] = {
 """Layers whose per-record gradients are known; a subclass may do anything, and is not."""
 
 
-def find_terms(layer: nn.Module, x: Tensor, g: Tensor, *, dtype: torch.dtype) -> dict[str, Term]:
+def find_terms(
+    layer: nn.Module, x: Tensor, g: Tensor, *, dtype: torch.dtype
+) -> dict[str, GradientTerm]:
     """Return the terms of one use of a layer, by the name of its parameter, in one precision."""
     values = x.detach().to(dtype) if x.is_floating_point() else x
     return RULES[type(layer)](layer, values, g.to(dtype))
 
 
-def join_terms(terms: list[Term]) -> list[Term]:
+def join_terms(terms: list[GradientTerm]) -> list[GradientTerm]:
     """Join the uses of one layer's parameter into one term, whose norm is then exact."""
     if len(terms) == 1:
         return terms  # joining would copy it
     outer = [term for term in terms if isinstance(term, Outer)]
     whole = [term for term in terms if isinstance(term, Whole)]
-    joined: list[Term] = [term for term in terms if isinstance(term, Rows)]
+    joined: list[GradientTerm] = [term for term in terms if isinstance(term, TableRows)]
     if outer:
         a, g = (torch.cat([getattr(term, side) for term in outer], dim=2) for side in ("a", "g"))
         joined.append(Outer(a, g, outer[0].shape))
@@ -220,7 +222,7 @@ def join_terms(terms: list[Term]) -> list[Term]:
     return joined
 
 
-def bound_norms(uses: Mapping[str, list[Term]]) -> Tensor:
+def bound_norms(uses: Mapping[str, list[GradientTerm]]) -> Tensor:
     """Bound every record's norm over all parameters.
 
     A parameter with several uses, a table that also makes the scores, say, has at most the sum of

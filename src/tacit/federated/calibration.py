@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from tacit.dp import (
     REPLACE_CLIENT,
     REPLACE_RECORD,
+    BudgetTarget,
     DiscreteLaplace,
     Event,
     Pure,
     Repeated,
     Shuffled,
-    Target,
     Unaccountable,
     choose_accountant,
     epsilon,
@@ -346,10 +346,10 @@ def _first(spec: FederatedSpec, dimension: int) -> list[Event]:
     return [Pure(epsilon=event.epsilon, relation=REPLACE_CLIENT, mechanism=name)]
 
 
-def _target(spec: FederatedSpec, events: list[Event]) -> Target:
+def _target(spec: FederatedSpec, events: list[Event]) -> BudgetTarget:
     if spec.privacy.epsilon is None:
         raise ConfigError(f"privacy {spec.privacy.kind!r} wants target_epsilon")
-    return Target(
+    return BudgetTarget(
         epsilon=spec.privacy.epsilon, delta=spec.privacy.delta, accountant=_accountant(spec, events)
     )
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import cast, final
 
-from tacit.crypto.cipher import Ciphertext, KeyShare, Layout, Numbers, SecretKey, combine
+from tacit.crypto.cipher import CipherLayout, Ciphertext, KeyShare, Numbers, SecretKey, combine
 from tacit.crypto.cipher.bfv import MOST_TERMS as MOST_CLIENTS
 from tacit.crypto.cipher.paillier import PaillierPublicKey
 from tacit.crypto.cipher.threshold import read_part
@@ -43,7 +43,7 @@ _BFV_ROOM = 1 << 39
 _HEAD_BYTES = 9  # of a message with one field
 
 
-def layout_of(config: RoundConfig, plan: SecAggPlan) -> Layout:
+def layout_of(config: RoundConfig, plan: SecAggPlan) -> CipherLayout:
     """Say how large the numbers of one client are, and those of the sum of all.
 
     Raises:
@@ -59,7 +59,7 @@ def layout_of(config: RoundConfig, plan: SecAggPlan) -> Layout:
             f"bfv has room for sums below 2^39 of at most {MOST_CLIENTS} clients, these may reach "
             f"2^{math.log2(room):.1f} of {config.clients}; take cipher = \"paillier\" or 'masked'"
         )
-    return Layout(
+    return CipherLayout(
         rows=plan.length, bound=bound, room=room, form="sum", by_owner=config.threshold is None
     )
 

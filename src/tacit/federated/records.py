@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from tacit.dp import Event, Ledger, Repeated, Target, least_noise
+from tacit.dp import BudgetTarget, Event, Ledger, Repeated, least_noise
 from tacit.dp.check import delta_among
 from tacit.dp.ghost import ENOUGH, Ghost
 from tacit.dp.mixing import refuse_mixing
@@ -88,7 +88,7 @@ def plan_records(spec: FederatedSpec, dimension: int) -> RecordSteps:
         return [Repeated(event=step(multiplier), count=spec.rounds * training.steps)]
 
     accountant = asked.accountant or ACCOUNTANT
-    goal = Target(epsilon=target, delta=asked.delta, accountant=accountant)
+    goal = BudgetTarget(epsilon=target, delta=asked.delta, accountant=accountant)
     multiplier = least_noise(plan, goal)
     noise = multiplier * math.sqrt(dimension * training.steps) / training.batch
     return RecordSteps(

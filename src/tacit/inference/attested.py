@@ -19,7 +19,7 @@ from tacit.inference.slalom import ObliviousOps, SlalomOps, TracedOps
 from tacit.mpc import outsource
 from tacit.mpc.plan import NETWORKS
 from tacit.party import Enclave, Session, SimulatedEnclave, attest_all
-from tacit.party.cost import Message, Tally, forecast_seconds
+from tacit.party.cost import CostedMessage, CostTally, forecast_seconds
 from tacit.result import Claim, Forecast, Leak
 from tacit.ring import Prg
 
@@ -84,9 +84,12 @@ class Attested(Direct):
             ) from error
 
     def _forecast(self, shape: tuple[int, ...], out: tuple[int, ...]) -> Forecast:
-        tally, (client, server) = Tally(), self.crew.owners
+        tally, (client, server) = CostTally(), self.crew.owners
         rows, answers = (torch.Size(one).numel() * _WORD_BYTES for one in (shape, out))
-        tally.add([(Message(client, server, rows),), (Message(server, client, answers),)], "online")
+        tally.add(
+            [(CostedMessage(client, server, rows),), (CostedMessage(server, client, answers),)],
+            "online",
+        )
         cost = tally.cost()
         timings = tuple(forecast_seconds(cost, rtt_ms=rtt, mbit_per_s=m) for rtt, m in NETWORKS)
         return Forecast(cost=cost, timings=timings, plan_hash=self.digest.hex())

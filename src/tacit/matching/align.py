@@ -14,7 +14,7 @@ from tacit.crypto import Matcher
 from tacit.crypto.matching import POINT_BYTES, Report, check_ids
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.party import Fact, Session
-from tacit.party.cost import Message, Round
+from tacit.party.cost import CostedMessage, Round
 from tacit.result import Claim, Leak, LeakKind
 
 _CHUNK = 1 << 16
@@ -131,7 +131,7 @@ def declare_matching(counts: Mapping[str, int]) -> tuple[Round, ...]:
     )
     return tuple(
         tuple(
-            Message(sender, receiver, POINT_BYTES * min(_CHUNK, count - at))
+            CostedMessage(sender, receiver, POINT_BYTES * min(_CHUNK, count - at))
             for sender, receiver, count in sent
             for at in range(0, count, _CHUNK)
         )

@@ -19,7 +19,7 @@ from tacit.crypto.tags import FILTER_BYTES, TAG_BYTES, make_filters, make_tags, 
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.matching.align import none_in_common
 from tacit.party import Session
-from tacit.party.cost import Message, Round
+from tacit.party.cost import CostedMessage, Round
 from tacit.result import Claim, Leak
 from tacit.ring import Prg
 
@@ -159,9 +159,9 @@ def declare_helped(counts: Mapping[str, int], helper: str, kind: Helped) -> tupl
     """Say what `align_by_helper` sends."""
     owners, size = list(counts), TAG_BYTES if kind == "helper" else FILTER_BYTES
     return (
-        tuple(Message(owners[0], owner, _KEY_BYTES) for owner in owners[1:]),
-        tuple(Message(owner, helper, size * counts[owner]) for owner in owners),
-        tuple(Message(helper, owner, 8 * counts[owner]) for owner in owners),
+        tuple(CostedMessage(owners[0], owner, _KEY_BYTES) for owner in owners[1:]),
+        tuple(CostedMessage(owner, helper, size * counts[owner]) for owner in owners),
+        tuple(CostedMessage(helper, owner, 8 * counts[owner]) for owner in owners),
     )
 
 

@@ -1,7 +1,7 @@
 """Computing on secrets: protocols, the plan, the dealer, and ops that run a model on shares."""
 
-from tacit.mpc.arithmetic.public import Told
-from tacit.mpc.arithmetic.weights import Words
+from tacit.mpc.arithmetic.public import PublicInput
+from tacit.mpc.arithmetic.weights import EncodedInput
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Roles
 from tacit.mpc.pace import sum_forecasts
@@ -16,15 +16,15 @@ from tacit.mpc.share import BitShare, Share
 __all__ = [
     "PROTOCOLS",
     "BitShare",
+    "EncodedInput",
     "MpcProtocol",
     "OpeningCache",
     "Plan",
     "PlanOps",
+    "PublicInput",
     "Roles",
     "SecretOps",
     "Share",
-    "Told",
-    "Words",
     "attend",
     "compute",
     "deal_ahead",

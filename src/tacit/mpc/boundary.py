@@ -19,7 +19,7 @@ from tacit.mpc.share import (
     Share,
     Spec,
 )
-from tacit.party.cost import Message, Round
+from tacit.party.cost import CostedMessage, Round
 from tacit.result import Leak
 
 WORD_BYTES = 8
@@ -47,7 +47,7 @@ class Input:
         """Say what is sent."""
         if self.owner in roles.computing:
             return Declaration(out=self.spec)
-        message = Message(self.owner, roles.second, WORD_BYTES * self.spec.elements)
+        message = CostedMessage(self.owner, roles.second, WORD_BYTES * self.spec.elements)
         return Declaration(out=self.spec, rounds=((message,),))
 
     def run(self, channel: Channel, clear: Tensor | None) -> Share:
@@ -163,7 +163,7 @@ class Open:
         spec = openable(operands[0])
         size = WORD_BYTES * (spec.elements if isinstance(spec, Spec) else spec.words)
         messages: Round = tuple(
-            Message(sender, receiver, size)
+            CostedMessage(sender, receiver, size)
             for sender in roles.computing
             for receiver in self.to
             if receiver != sender

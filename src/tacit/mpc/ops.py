@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from tacit.mpc.arithmetic.public import Told
+from tacit.mpc.arithmetic.public import PublicInput
 from tacit.mpc.functions import (
     activations,
     attention,
@@ -112,7 +112,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
 
     @of_family("softmax")
     def attention(
-        self, scores: V, seen: Tensor | Told, *, watch: norms.Watch[V] | None = None
+        self, scores: V, seen: Tensor | PublicInput, *, watch: norms.RangeWatch[V] | None = None
     ) -> V:
         """Give the softmax along the last dimension over what a public mask lets see."""
         return attention.attention(self, scores, seen, watch)
@@ -121,11 +121,11 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     def attention_mixed(
         self,
         scores: V,
-        seen: Tensor | Told,
+        seen: Tensor | PublicInput,
         values: Callable[[], V],
         *,
         frac_bits: tuple[int, int],
-        watch: norms.Watch[V] | None = None,
+        watch: norms.RangeWatch[V] | None = None,
     ) -> V:
         """Average values by `attention`, mixed before they are divided where that saves rounds."""
         return attention.attention_mixed(
@@ -140,7 +140,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         eps: float,
         largest_mean: float,
         centred: bool,
-        watch: norms.Watch[V] | None = None,
+        watch: norms.RangeWatch[V] | None = None,
     ) -> V:
         """Normalise rows of a known largest mean square, centred or not."""
         return norms.norm_within(
@@ -157,9 +157,9 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         largest_mean: float,
         centred: bool,
         bound: float,
-        parts: Callable[[V], Sequence[norms.Part[V]]],
+        parts: Callable[[V], Sequence[norms.RowProduct[V]]],
         turns: bool = False,
-        watch: norms.Watch[V] | None = None,
+        watch: norms.RangeWatch[V] | None = None,
     ) -> tuple[list[V], Callable[[], V]]:
         """Multiply the rows that `norm_within` would give with a matrix, a round earlier."""
         return norms.product_behind_norm(
@@ -187,7 +187,7 @@ class ProtocolOps(RescalingVerbs[V], ABC):
         return product if is_whole else self.normalise_scale(product)
 
     @of_family("norms")
-    def out_of_range(self, watch: norms.Watch[V]) -> V:
+    def out_of_range(self, watch: norms.RangeWatch[V]) -> V:
         """Count rows that were out of range, and rows of scores that saturated: two numbers."""
         return norms.out_of_range(self, watch)
 

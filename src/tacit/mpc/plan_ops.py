@@ -17,7 +17,7 @@ from tacit.mpc.plan import Plan, Step
 from tacit.mpc.protocol import MpcProtocol
 from tacit.mpc.share import AnySpec, OpeningSpec, Party, Spec, View
 from tacit.party import LARGEST_MESSAGE_BYTES, merge
-from tacit.party.cost import Message, Round, Tally
+from tacit.party.cost import CostedMessage, CostTally, Round
 from tacit.result import Leak, Phase
 
 
@@ -204,7 +204,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._steps.append(Step(kernel, operands, declared.needs))
         sent: list[tuple[Phase, tuple[Round, ...]]] = []
         if self.protocol.has_dealer and has_corrections(declared.needs):
-            dealt = Message(self.roles.dealer, self.roles.second, dealt_bytes)
+            dealt = CostedMessage(self.roles.dealer, self.roles.second, dealt_bytes)
             sent.append(("offline", ((dealt,),)))
         rounds = () if posted else self._with_posted(declared.rounds)
         self._posted += posted or declared.posted
@@ -227,7 +227,7 @@ class PlanOps(ProtocolOps[AnySpec]):
 
     def plan(self) -> Plan:
         """Return what was written down."""
-        tally = Tally()
+        tally = CostTally()
         if self.protocol.preprocessing is not None:
             needs = [need for step in self._steps for need in step.needs]
             rounds = self.protocol.preprocessing.rounds(needs, self.roles)

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from tacit.mpc import shapes
-from tacit.mpc.arithmetic.public import Public, Told
+from tacit.mpc.arithmetic.public import Public, PublicInput
 from tacit.mpc.functions.curves import CUT_FOR_MANY
 from tacit.mpc.functions.pieces import Pieces
 from tacit.mpc.functions.poles import FEW, has_curve
 from tacit.mpc.interpreter import of_family
 from tacit.mpc.openings import MaskedOpenings
-from tacit.mpc.products import Conv2d, Elementwise, MatMul
+from tacit.mpc.products import Conv2d, Hadamard, MatMul
 from tacit.mpc.share import (
     HEADROOM_BITS,
     WORD_BITS,
@@ -45,12 +45,12 @@ class Primitives(MaskedOpenings[V], ABC):
 
     def mul(self, x: V, y: V) -> V:
         """Multiply element-wise, broadcasting."""
-        return self.multiply(Elementwise(), self.normalise_scale(x), self.normalise_scale(y))
+        return self.multiply(Hadamard(), self.normalise_scale(x), self.normalise_scale(y))
 
     def square(self, x: V) -> V:
         """Multiply every element by itself."""
         x = self.normalise_scale(x)
-        return self.multiply(Elementwise(), x, x)
+        return self.multiply(Hadamard(), x, x)
 
     def matmul(self, x: V, y: V) -> V:
         """Multiply matrices."""
@@ -161,7 +161,7 @@ class Primitives(MaskedOpenings[V], ABC):
         kernel = self.make("windows", size, stride, padding, edge_is_least)
         return self.apply(kernel, self.ready(x))
 
-    def weigh(self, x: V, factors: Tensor | Public | Told, *, truncates: bool = True) -> V:
+    def weigh(self, x: V, factors: Tensor | Public | PublicInput, *, truncates: bool = True) -> V:
         """Multiply by a public tensor, broadcasting; what is too precise is truncated before."""
         public = factors
         if isinstance(public, Tensor):
@@ -211,7 +211,7 @@ class Primitives(MaskedOpenings[V], ABC):
 
     def gate(self, indicator: V, x: V) -> V:
         """Multiply by what `indicate` gave: whole numbers, so that nothing is to be truncated."""
-        return self.multiply(Elementwise(), self.ready(indicator), self.normalise_scale(x))
+        return self.multiply(Hadamard(), self.ready(indicator), self.normalise_scale(x))
 
     def pick(self, hot: V, rows: V) -> V:
         """Multiply a matrix of whole numbers, as one-hot rows are, with a matrix."""
@@ -219,7 +219,7 @@ class Primitives(MaskedOpenings[V], ABC):
 
     def mul_whole(self, x: V, y: V) -> V:
         """Multiply whole numbers element-wise, broadcasting; nothing is to be rescaled."""
-        return self.multiply(Elementwise(), self.ready(x), self.ready(y))
+        return self.multiply(Hadamard(), self.ready(x), self.ready(y))
 
     def matmul_whole(self, x: V, y: V) -> V:
         """Multiply matrices of whole numbers; nothing is to be rescaled."""

@@ -28,7 +28,7 @@ class Product(Protocol):
 
 
 @dataclass(frozen=True)
-class Elementwise:
+class Hadamard:
     """Multiply element by element, broadcasting."""
 
     def multiply(self, left: Tensor, right: Tensor) -> Tensor:

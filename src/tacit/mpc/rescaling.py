@@ -7,7 +7,7 @@ from typing import TypeVar
 from tacit.mpc.contract import Begun, Kernel, takes_role
 from tacit.mpc.functions.curves import CUT_FOR_MANY, argument_bits
 from tacit.mpc.primitives import MANY, Primitives
-from tacit.mpc.products import Elementwise, MatMul
+from tacit.mpc.products import Hadamard, MatMul
 from tacit.mpc.share import SPARE_BITS, WORD_BITS, OpeningSpec, Spec, words_of
 
 V = TypeVar("V")
@@ -38,7 +38,7 @@ class RescalingVerbs(Primitives[V], ABC):
             return product if bound is None else self.restate(product, bound=bound)
         x, y = self.ready(x), self.ready(y)
         left, right = self.opened(x, y, is_exact=True, frac_bits=frac_bits)
-        return self.apply(self.make("multiply", Elementwise(), bound), left, right)
+        return self.apply(self.make("multiply", Hadamard(), bound), left, right)
 
     def rescaled(self, x: V, *, frac_bits: int | None = None) -> V:
         """Give a number without the fraction bits that its opening drops, as a whole word.

@@ -15,7 +15,7 @@ from tacit.mpc.boundary import Input
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Attended, Channel, takes_role
 from tacit.mpc.material.ahead import Ahead
-from tacit.mpc.material.dealer import Pace, deal
+from tacit.mpc.material.dealer import DealingPace, deal
 from tacit.mpc.material.offline import Material
 from tacit.mpc.material.randomness import correction_bytes, has_corrections
 from tacit.mpc.material.supply import FromDealer, Supply
@@ -59,7 +59,7 @@ def compute(
         cache: what earlier runs have opened under masks, as it was given to `make_plan`.
         is_agreed: whether everyone has compared this plan before, so that it need not be again.
         run: its number, if everyone has agreed on that and on the plan before.
-        told: the words of every `Told` of the plan; they are public, and the same everywhere.
+        told: the words of every `PublicInput` of the plan: public, and the same everywhere.
     """
     cache = cache or OpeningCache()
     cache.bind(session)
@@ -138,7 +138,7 @@ def serve(
     """
     cache = cache or OpeningCache()
     cache.bind(session)
-    run, pace = _begin(session, plan, is_agreed=is_agreed), Pace()
+    run, pace = _begin(session, plan, is_agreed=is_agreed), DealingPace()
     cache.keep(run, plan.kept_openings, {}, {})
     if session.me != plan.roles.dealer:
         cache.grow(plan.grown)
@@ -179,7 +179,7 @@ def deal_ahead(
     """
     cache.bind(session)
     cache.keep(run, plan.kept_openings, {}, {})
-    pace = Pace()
+    pace = DealingPace()
     pace.reach(len(plan.steps))
     deal(session, plan, run=run, pace=pace, cache=cache, device=device)
 
@@ -193,7 +193,7 @@ def attend(
     device: torch.device | str = "cpu",
 ) -> tuple[Tensor, ...]:
     """Take part in a run that was dealt for ahead; returns what was opened to me, in order."""
-    return _attend(session, plan, run=run, inputs=inputs, pace=Pace(), device=device)
+    return _attend(session, plan, run=run, inputs=inputs, pace=DealingPace(), device=device)
 
 
 def discard(session: Session, plan: Plan, *, run: int) -> None:
@@ -221,7 +221,7 @@ def _attend(
     *,
     run: int,
     inputs: Mapping[str, Given],
-    pace: Pace,
+    pace: DealingPace,
     device: torch.device | str,
 ) -> tuple[Tensor, ...]:
     opened: list[Tensor] = []

@@ -9,7 +9,7 @@ from torch import Tensor
 from tacit.errors import DisagreementError, InputError
 from tacit.mpc.arithmetic.coded import Codes, OpenCoded
 from tacit.mpc.arithmetic.opening import OpenMasked
-from tacit.mpc.arithmetic.weights import OpenWeight, Words
+from tacit.mpc.arithmetic.weights import EncodedInput, OpenWeight
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Acts, Begun, Channel, Declares, HandsOver, Hearing, Kernel
@@ -22,7 +22,7 @@ from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, Party, Share, Spec
 from tacit.party import Session
 from tacit.ring import Prg
 
-Given = Tensor | Codes | Words | Callable[[tuple[Tensor, ...]], Tensor]
+Given = Tensor | Codes | EncodedInput | Callable[[tuple[Tensor, ...]], Tensor]
 """An input, its codes or words, or what makes it of all that was opened to its owner so far."""
 
 
@@ -189,7 +189,7 @@ class SecretOps(ProtocolOps[AnyShare]):
         """Open an input under a mask, if it is mine, or take what was opened."""
         channel = self._next(step, ())
         given = self._inputs.get(step.name) if step.owner == channel.me else None
-        if not isinstance(given, Words):
+        if not isinstance(given, EncodedInput):
             given = made(given, self.shown)
         prg, on = self._supply.stream(channel.step), self._cache.weights_on
         return step.run(channel, prg, given, on=on)
@@ -257,6 +257,6 @@ def made(given: Given | None, opened: list[Tensor]) -> Tensor | None:
     """Make an input that depends on what was opened to its owner before."""
     if isinstance(given, Codes):
         raise InputError("codes are brought in by `ops.coded`, got them for `ops.input`")
-    if isinstance(given, Words):
+    if isinstance(given, EncodedInput):
         raise InputError("words are brought in by `ops.weight`, got them for `ops.input`")
     return given(tuple(opened)) if callable(given) else given

@@ -14,11 +14,11 @@ from tacit.party.enclave import (
     unseal_file,
 )
 from tacit.party.join import Meeting, blame, joined, session_over
-from tacit.party.ledger import Fact, Ledger, merge
+from tacit.party.ledger import Fact, LeakLedger, merge
 from tacit.party.processes import (
     Child,
     Event,
-    Outcome,
+    ProcessEnd,
     StatusPipe,
     python_command,
     supervise,
@@ -37,10 +37,10 @@ __all__ = [
     "Enclave",
     "Event",
     "Fact",
-    "Ledger",
+    "LeakLedger",
     "Listener",
     "Meeting",
-    "Outcome",
+    "ProcessEnd",
     "Progress",
     "Session",
     "SimulatedEnclave",

@@ -10,7 +10,7 @@ from time import monotonic
 
 from tacit.errors import PartyError, TacitError
 from tacit.failure import End, Failure, find_cause
-from tacit.party.processes import Child, Event, Outcome, supervise
+from tacit.party.processes import Child, Event, ProcessEnd, supervise
 
 GRACE_S = 3.0
 """How long the others may take to end by themselves."""
@@ -170,7 +170,7 @@ class Companions:
         return end.failure is None and end.exit_code != 0 and end.party not in self._waiting
 
 
-def _end(outcome: Outcome) -> End:
+def _end(outcome: ProcessEnd) -> End:
     said = outcome.final or {}
     failure = None
     if said.get("event") == "failed":

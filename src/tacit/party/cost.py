@@ -10,7 +10,7 @@ from tacit.result import Cost, Phase, Timing, Traffic
 
 
 @dataclass(frozen=True)
-class Message:
+class CostedMessage:
     """A message of so many payload bytes."""
 
     sender: str
@@ -18,16 +18,19 @@ class Message:
     payload_bytes: int
 
 
-Round = tuple[Message, ...]
+Round = tuple[CostedMessage, ...]
 """Messages that are all sent before any of them is waited for."""
 
 
 def exchange(first: str, second: str, payload_bytes: int) -> Round:
     """Declare that two parties send each other the same amount at once."""
-    return (Message(first, second, payload_bytes), Message(second, first, payload_bytes))
+    return (
+        CostedMessage(first, second, payload_bytes),
+        CostedMessage(second, first, payload_bytes),
+    )
 
 
-class Tally:
+class CostTally:
     """Add up declared messages with the same clocks as the meter of a link.
 
     A message is one deeper than everything its sender has received before; the deepest message
@@ -54,7 +57,7 @@ class Tally:
             for message, depth in zip(messages, depths, strict=True):
                 self._count(message, depth, phase)
 
-    def _count(self, message: Message, depth: int, phase: Phase) -> None:
+    def _count(self, message: CostedMessage, depth: int, phase: Phase) -> None:
         clock = (phase, message.receiver)
         self._clock[clock] = max(self._clock[clock], depth)
         self._deepest[phase] = max(self._deepest[phase], depth)
@@ -99,7 +102,7 @@ def cost_in_a_row(plans: Iterable[HasFlow], *, before: Iterable[Round] = ()) -> 
         plans: in the order of their runs.
         before: what is sent online before the first of them.
     """
-    tally = Tally()
+    tally = CostTally()
     tally.add(before, "online")
     for plan in plans:
         for phase, messages in plan.flow:

@@ -11,7 +11,7 @@ from tacit.errors import InputError, PartyError
 from tacit.party.hearsay import about_me
 from tacit.party.progress import Progress
 from tacit.party.session import Session, open_session
-from tacit.transport import Credentials, Limits, Link, Meter, Patience, Peer, mesh
+from tacit.transport import Credentials, Link, LinkLimits, Meter, Patience, Peer, mesh
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -23,7 +23,7 @@ class Meeting:
     parties: tuple[str, ...]
     job_digest: bytes
     patience: Patience = field(default_factory=Patience)
-    limits: Limits = field(default_factory=Limits)
+    limits: LinkLimits = field(default_factory=LinkLimits)
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class Fact:
         return tuple(leak for owner in owners for leak in self.leaks(owner, parties))
 
 
-class Ledger:
+class LeakLedger:
     """Collect what one party knows to have been revealed, to itself or by it to others."""
 
     def __init__(self) -> None:
@@ -67,6 +67,6 @@ class Ledger:
 
 def merge(entries: Iterable[Leak]) -> tuple[Leak, ...]:
     """Add up the counts of entries that differ in nothing else, keeping first-seen order."""
-    ledger = Ledger()
+    ledger = LeakLedger()
     ledger.record(*entries)
     return ledger.entries()

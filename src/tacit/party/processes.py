@@ -35,7 +35,7 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProcessEnd:
     """How a party ended: its exit code (negative for a signal), and its last words if any.
 
     ``was_ended`` tells that it still ran when the others had come to their end or failed, and
@@ -86,7 +86,7 @@ def supervise(
     on_event: Callable[[str, Event], None],
     on_stop: Callable[[], None],
     grace_s: float,
-) -> tuple[Outcome, ...]:
+) -> tuple[ProcessEnd, ...]:
     """Start the children, pass on what they report, and see every one of them end.
 
     When one fails, the others get ``grace_s`` seconds to notice by themselves; then they are
@@ -107,7 +107,7 @@ def supervise(
         _wait(running, grace_s if is_settled else 0.0)
         _end_all(running)
         return tuple(
-            Outcome(one.name, one.process.wait(), one.final, one.was_ended) for one in running
+            ProcessEnd(one.name, one.process.wait(), one.final, one.was_ended) for one in running
         )
 
 

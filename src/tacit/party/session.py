@@ -14,14 +14,14 @@ from tacit import ring
 from tacit.crypto import derive
 from tacit.errors import CheatingError, DisagreementError, FrameError, PartyError
 from tacit.party.hearsay import as_heard
-from tacit.party.ledger import Fact, Ledger
+from tacit.party.ledger import Fact, LeakLedger
 from tacit.party.progress import Progress
 from tacit.result import Cost, Phase
-from tacit.transport import Frame, Limits, Link, Meter
+from tacit.transport import Frame, Link, LinkLimits, Meter
 
 _DTYPES = {torch.uint8: "u8", torch.int32: "i32", torch.int64: "i64"}
 _CONTRIBUTION_BYTES = 32
-LARGEST_MESSAGE_BYTES = Limits().max_frame_bytes
+LARGEST_MESSAGE_BYTES = LinkLimits().max_frame_bytes
 """What a link carries in one message, unless a job sets other limits."""
 _DIGEST_BYTES = 32
 
@@ -34,7 +34,7 @@ class Session:
     parties: tuple[str, ...]
     links: Mapping[str, Link]
     meter: Meter
-    ledger: Ledger
+    ledger: LeakLedger
     progress: Progress
     generators: Mapping[str, ring.Prg]
     own: ring.Prg = field(default_factory=ring.Prg.from_os, repr=False)
@@ -171,7 +171,7 @@ def open_session(
         parties=parties,
         links=links,
         meter=meter,
-        ledger=Ledger(),
+        ledger=LeakLedger(),
         progress=progress,
         generators={},
     )

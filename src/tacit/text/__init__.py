@@ -13,8 +13,8 @@ from tacit.dp import Book
 from tacit.dp.book import BudgetSpentError
 from tacit.dp.policy import (
     PATTERNS,
+    MarkedSpan,
     Policy,
-    Span,
     by_pattern,
     by_tagger,
     by_terms,
@@ -44,9 +44,9 @@ __all__ = [
     "CausalModule",
     "Course",
     "Marked",
+    "MarkedSpan",
     "Places",
     "Policy",
-    "Span",
     "Text",
     "TextPlan",
     "Tuned",

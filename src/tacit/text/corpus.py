@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tacit.dp.policy import Policy, Span, mark_tokens, redact
+from tacit.dp.policy import MarkedSpan, Policy, mark_tokens, redact
 from tacit.errors import ConfigError
 from tacit.ring import Prg
 
@@ -45,7 +45,7 @@ class Tokens:
     is_private: tuple[bool, ...]
 
 
-def tokenise(speller: Speller, text: str, spans: Sequence[Span] = ()) -> Tokens:
+def tokenise(speller: Speller, text: str, spans: Sequence[MarkedSpan] = ()) -> Tokens:
     """Spell a text, what is marked character by character.
 
     A number is then one of few tokens after the other, whatever the vocabulary has joined, and what
@@ -64,11 +64,11 @@ def tokenise(speller: Speller, text: str, spans: Sequence[Span] = ()) -> Tokens:
     return Tokens(tuple(ids), tuple(offsets), tuple(mark_tokens(spans, offsets)))
 
 
-def redacted(speller: Speller, text: str, spans: Sequence[Span]) -> Tokens:
+def redacted(speller: Speller, text: str, spans: Sequence[MarkedSpan]) -> Tokens:
     """Spell a text with placeholders in the place of what is marked; those are the private ones."""
     short = redact(text, spans, PLACEHOLDER)
     places = [
-        Span(at, at + len(PLACEHOLDER), "placeholder")
+        MarkedSpan(at, at + len(PLACEHOLDER), "placeholder")
         for at in range(len(short))
         if short.startswith(PLACEHOLDER, at)
     ]

@@ -8,7 +8,7 @@ such sample can show.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tacit.data.metrics import proportion
-from tacit.dp.policy import Policy, Span
+from tacit.dp.policy import MarkedSpan, Policy
 from tacit.errors import ConfigError
 from tacit.result import Metric, Sheet
 from tacit.ring import Prg
@@ -124,7 +124,7 @@ FORMS: Mapping[str, tuple[Sequence[str], Draw]] = {
 """Frames and fillings by form."""
 
 
-def draw_labelled(form: str, count: int, *, prg: Prg) -> list[tuple[str, Span]]:
+def draw_labelled(form: str, count: int, *, prg: Prg) -> list[tuple[str, MarkedSpan]]:
     """Invent sentences of a form, each with the span that is private.
 
     Raises:
@@ -137,12 +137,12 @@ def draw_labelled(form: str, count: int, *, prg: Prg) -> list[tuple[str, Span]]:
     for _ in range(count):
         frame, filling = frames[_below(prg, len(frames))], draw(prg)
         start = frame.index("{}")
-        out.append((frame.format(filling), Span(start, start + len(filling), form)))
+        out.append((frame.format(filling), MarkedSpan(start, start + len(filling), form)))
     return out
 
 
 def measure_recall(
-    policy: Policy, labelled: Iterable[tuple[str, Span]], *, name: str = "recall"
+    policy: Policy, labelled: Iterable[tuple[str, MarkedSpan]], *, name: str = "recall"
 ) -> Metric:
     """Return the share of private spans that a policy marks to their last character.
 

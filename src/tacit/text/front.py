@@ -11,7 +11,7 @@ from torch import nn
 
 from tacit.dp import Book
 from tacit.dp.book import open_book
-from tacit.dp.calibrate import Target, least_noise
+from tacit.dp.calibrate import BudgetTarget, least_noise
 from tacit.dp.codec import ledger_to_record
 from tacit.dp.event import (
     ADD_REMOVE_CLIENT_MARKS,
@@ -141,7 +141,9 @@ def planned_claim(module: nn.Module, corpus: Marked, plan: TextPlan) -> tuple[Cl
     units = _private_units(corpus, plan)
     events = _noisy_events(module, len(units), plan, plan.relation)
     delta = plan.delta or _delta(units)
-    noise = least_noise(events, Target(epsilon=plan.epsilon, delta=delta, accountant="fourier"))
+    noise = least_noise(
+        events, BudgetTarget(epsilon=plan.epsilon, delta=delta, accountant="fourier")
+    )
     claim = epsilon(events(noise), delta=delta, accountant="fourier", population=len(units))
     return _stated(claim, corpus, plan), noise
 
@@ -198,7 +200,7 @@ def _booked(
         done: list[Event] = [Pure(epsilon=total, relation=relation, mechanism="votes")]
     else:
         events = _noisy_events(module, len(units), plan, relation)
-        target = Target(epsilon=plan.epsilon, delta=delta, accountant="fourier")
+        target = BudgetTarget(epsilon=plan.epsilon, delta=delta, accountant="fourier")
         done = events(least_noise(events, target))
     ledger = Ledger()
     for event in done:

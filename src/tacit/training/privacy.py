@@ -8,12 +8,12 @@ from typing import Literal
 
 from tacit.dp import (
     ADD_REMOVE_RECORD,
+    BudgetTarget,
     DiscreteGaussian,
     Ledger,
     Poisson,
     Repeated,
     Second,
-    Target,
     Unaccountable,
     confirm,
     delta_among,
@@ -244,7 +244,7 @@ def plan_privacy(privacy: Privacy, facts: Measures) -> PrivacyPlan:
         return _events(privacy, facts, noise(multiplier), looks, choice, is_hidden=is_hidden)
 
     most = largest_multiplier(facts.makers, l2_sensitivity=stated, frac_bits=facts.frac_bits)
-    target = Target(epsilon=privacy.epsilon, delta=privacy.delta)
+    target = BudgetTarget(epsilon=privacy.epsilon, delta=privacy.delta)
     found = least_noise(lambda one: events(one).values(), target, low=0.05, high=most)
     ledger, claim, second = _claim(events(found), privacy, facts, warning)
     inner = None

@@ -1,10 +1,10 @@
 """Links that carry typed frames between parties, and the meter that counts them.
 
 A ``Link`` comes from ``memory_pair`` (threads), from ``mesh`` (TCP with mutual TLS) or from
-``faulty_pair`` (tests); ``Recorded`` and ``Shaped`` wrap one.
+``faulty_pair`` (tests); ``Recorded`` and ``ShapedLink`` wrap one.
 """
 
-from tacit.transport.bounds import Limits, Patience
+from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.dial import Peer, parse_address
 from tacit.transport.faulty import Fault, Faulty, faulty_pair
 from tacit.transport.frame import DTYPE_BYTES, Frame, frame_bytes
@@ -13,7 +13,7 @@ from tacit.transport.memory import memory_pair
 from tacit.transport.mesh import listen, mesh
 from tacit.transport.meter import Meter
 from tacit.transport.recorded import Received, Recorded
-from tacit.transport.shaped import Shaped
+from tacit.transport.shaped import ShapedLink
 from tacit.transport.tls import Credentials, fingerprint
 
 __all__ = [
@@ -22,15 +22,15 @@ __all__ = [
     "Fault",
     "Faulty",
     "Frame",
-    "Limits",
     "Link",
+    "LinkLimits",
     "Meter",
     "PacketLink",
     "Patience",
     "Peer",
     "Received",
     "Recorded",
-    "Shaped",
+    "ShapedLink",
     "faulty_pair",
     "fingerprint",
     "frame_bytes",

@@ -38,7 +38,7 @@ class Patience:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class LinkLimits:
     """How much memory a link may take, in bytes.
 
     Attributes:

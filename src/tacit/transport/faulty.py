@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tacit.errors import ConfigError
-from tacit.transport.bounds import Limits, Patience
+from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.head import DATA, HEADER, label_bytes
 from tacit.transport.lane import ByteSink
 from tacit.transport.line import Line
@@ -109,7 +109,7 @@ def faulty_pair(
     meter_a: Meter,
     meter_b: Meter,
     patience: Patience | None = None,
-    limits: Limits | None = None,
+    limits: LinkLimits | None = None,
 ) -> tuple[Line, Line]:
     """Make two link ends in one process over real byte streams, with faults by sender."""
     if strangers := faults.keys() - {a, b}:
@@ -117,7 +117,7 @@ def faulty_pair(
     for sender, planned in faults.items():
         if len({fault.frame for fault in planned}) < len(planned):
             raise ConfigError(f"a frame can have one fault only, {sender!r} has {planned}")
-    patience, limits = patience or Patience(), limits or Limits()
+    patience, limits = patience or Patience(), limits or LinkLimits()
     a_out, b_in = socket.socketpair()
     b_out, a_in = socket.socketpair()
     ends = ((b, a, a_out, a_in, meter_a), (a, b, b_out, b_in, meter_b))

@@ -26,7 +26,7 @@ _DTYPES = tuple(DTYPE_BYTES)
 _REMEMBERED = 2048
 
 
-class Head(NamedTuple):
+class FrameHead(NamedTuple):
     """A checked head, with its encoding."""
 
     kind: int
@@ -45,7 +45,7 @@ class BadHeadError(Exception):
 
 
 @lru_cache(_REMEMBERED)
-def make_head(kind: int, phase: Phase, tag: str, dtype: str, shape: tuple[int, ...]) -> Head:
+def make_head(kind: int, phase: Phase, tag: str, dtype: str, shape: tuple[int, ...]) -> FrameHead:
     """Make the head of something to send, or raise InputError."""
     if phase not in PHASES:
         raise InputError(f"phase must be one of {', '.join(PHASES)}, got {phase!r}")
@@ -82,7 +82,7 @@ def label_bytes(static: bytes) -> int:
 
 
 @lru_cache(_REMEMBERED)
-def decode_head(static: bytes, label: bytes) -> Head:
+def decode_head(static: bytes, label: bytes) -> FrameHead:
     """Decode a head whose first field has been checked, or raise BadHeadError."""
     _, kind, dtype, dims, tag_bytes, phase = _STATIC.unpack(static)
     tag = label[:tag_bytes].decode("ascii", errors="replace")
@@ -92,13 +92,13 @@ def decode_head(static: bytes, label: bytes) -> Head:
     size = prod(shape) * DTYPE_BYTES[_DTYPES[dtype]]
     if kind != DATA and size > (MAX_FAIL_BYTES if kind == FAIL else 0):
         raise BadHeadError(f"a control frame of kind {kind} with {size} bytes")
-    return Head(
+    return FrameHead(
         kind, PHASES[phase], tag, channel_of(tag), _DTYPES[dtype], shape, size, static, label
     )
 
 
 def explain_refusal(
-    head: Head, depth: int, sequence: int, size: int, *, due: int, most: int
+    head: FrameHead, depth: int, sequence: int, size: int, *, due: int, most: int
 ) -> NoReturn:
     """Raise BadHeadError, saying what is wrong with a header that may not come now."""
     if sequence > due:

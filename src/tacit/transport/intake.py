@@ -6,12 +6,12 @@ from time import monotonic
 import numpy as np
 
 from tacit.errors import FrameError, LinkClosed
-from tacit.transport.bounds import Limits
+from tacit.transport.bounds import LinkLimits
 from tacit.transport.frame import Frame
 from tacit.transport.head import (
     HEADER,
     BadHeadError,
-    Head,
+    FrameHead,
     decode_head,
     explain_refusal,
     label_bytes,
@@ -32,7 +32,7 @@ class StreamIntake:
     into its final memory. The state survives between calls, so threads may take turns.
     """
 
-    def __init__(self, source: ByteSource, *, peer: str, limits: Limits) -> None:
+    def __init__(self, source: ByteSource, *, peer: str, limits: LinkLimits) -> None:
         self.last_heard = monotonic()
         self._source = source
         self._peer = peer
@@ -93,7 +93,7 @@ class StreamIntake:
         self._open = None
         self._source.close()
 
-    def _begin(self, head: Head, depth: int, body: int) -> Packet | None:
+    def _begin(self, head: FrameHead, depth: int, body: int) -> Packet | None:
         """Make the packet of a head; keep it open if its payload is not complete."""
         end = body + head.payload_bytes
         if end <= self._end:

@@ -11,7 +11,7 @@ from tacit.errors import (
     PartyError,
 )
 from tacit.result import Phase
-from tacit.transport.bounds import Limits, Patience
+from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.frame import Frame, channel_of
 from tacit.transport.head import BYE, DATA, FAIL
 from tacit.transport.lane import TICK_S, Intake, Outlet
@@ -50,7 +50,7 @@ class Line:
         *,
         meter: Meter,
         patience: Patience,
-        limits: Limits,
+        limits: LinkLimits,
     ) -> None:
         self._peer = peer
         self._outlet = outlet

@@ -22,7 +22,7 @@ class Link(Protocol):
     def send(self, tag: str, frame: Frame, *, phase: Phase = "online") -> None:
         """Send a frame and return at once; the memory behind it must not change any more.
 
-        Waits only while more than ``Limits.queue_bytes`` are still unsent.
+        Waits only while more than ``LinkLimits.queue_bytes`` are still unsent.
 
         Raises:
             InputError: the tag or the frame cannot be sent.

@@ -22,7 +22,7 @@ MAX_HALF_LINKS = 4
 MakeLink = Callable[[str, socket.socket, socket.socket], Line]
 
 
-class Meeting:
+class Connector:
     """Makes the links to all peers at once, and watches those that are made already."""
 
     def __init__(

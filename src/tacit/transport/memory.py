@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from tacit.errors import LinkClosed
-from tacit.transport.bounds import Limits, Patience
+from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.frame import Frame
 from tacit.transport.lane import TICK_S
 from tacit.transport.line import Line
@@ -21,14 +21,14 @@ def memory_pair(
     meter_a: Meter,
     meter_b: Meter,
     patience: Patience | None = None,
-    limits: Limits | None = None,
+    limits: LinkLimits | None = None,
 ) -> tuple[Line, Line]:
     """Make the two ends of a link inside one process: ``a``'s end, then ``b``'s.
 
     A payload is copied once, when the receiver takes it, so that parties share no memory. Nothing
     is encoded. There is no silence between threads of one process, only stalling.
     """
-    patience, limits = patience or Patience(), limits or Limits()
+    patience, limits = patience or Patience(), limits or LinkLimits()
     there, back = (MemoryLane(peer, limits=limits, patience=patience) for peer in (a, b))
     return (
         Line(b, there, back, meter=meter_a, patience=patience, limits=limits),
@@ -39,7 +39,7 @@ def memory_pair(
 class MemoryLane:
     """Both halves of one direction: the outlet of its sender, the intake of its receiver."""
 
-    def __init__(self, sender: str, *, limits: Limits, patience: Patience) -> None:
+    def __init__(self, sender: str, *, limits: LinkLimits, patience: Patience) -> None:
         self.error: OSError | None = None
         self._sender = sender
         self._room = limits.queue_bytes + limits.prefetch_bytes

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from tacit.errors import ConfigError, PartyError
-from tacit.transport.bounds import Limits, Patience
+from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.dial import Me, Peer
 from tacit.transport.hello import check_name
 from tacit.transport.link import Link
-from tacit.transport.meeting import Meeting
+from tacit.transport.meeting import Connector
 from tacit.transport.meter import Meter
 from tacit.transport.stream import socket_link
 from tacit.transport.tls import Credentials, fingerprint
@@ -45,7 +45,7 @@ def mesh(
     listener: socket.socket | None,
     meter: Meter,
     patience: Patience | None = None,
-    limits: Limits | None = None,
+    limits: LinkLimits | None = None,
 ) -> dict[str, Link]:
     """Connect to every peer and return the links by name.
 
@@ -63,9 +63,9 @@ def mesh(
         PartyError: a peer that was connected already failed, or says who did.
         ConfigError, IdentityError: our own settings or files cannot work.
     """
-    patience, limits = patience or Patience(), limits or Limits()
+    patience, limits = patience or Patience(), limits or LinkLimits()
     dialled = _check(me, peers, credentials, listener)
-    meeting = Meeting(
+    meeting = Connector(
         Me(check_name(me), credentials),
         peers,
         dialled,

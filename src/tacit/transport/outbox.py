@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from tacit.transport.bounds import Limits, Patience
+from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.head import DATA, HEADER, HEARTBEAT
 from tacit.transport.lane import TICK_S, ByteSink
 from tacit.transport.packet import Packet, control
@@ -28,7 +28,7 @@ class StreamOutlet:
         *,
         name: str,
         patience: Patience,
-        limits: Limits,
+        limits: LinkLimits,
         inline_bytes: int = INLINE_BYTES,
     ) -> None:
         self.error: OSError | None = None

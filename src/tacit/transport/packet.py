@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tacit.errors import InputError
 from tacit.result import Phase
 from tacit.transport.frame import Frame, frame_bytes
-from tacit.transport.head import DATA, FAIL, Head, make_head
+from tacit.transport.head import DATA, FAIL, FrameHead, make_head
 
 MAX_PARTY_CHARS = 64
 MAX_REASON_CHARS = 900  # at most 4 bytes each, so a FAIL always fits
@@ -15,12 +15,12 @@ MAX_REASON_CHARS = 900  # at most 4 bytes each, so a FAIL always fits
 class Packet:
     """What two link ends exchange. Only ``DATA`` reaches the user of a link."""
 
-    head: Head
+    head: FrameHead
     depth: int
     frame: Frame
 
 
-def head_of(tag: str, frame: Frame, phase: Phase, *, limit: int) -> Head:
+def head_of(tag: str, frame: Frame, phase: Phase, *, limit: int) -> FrameHead:
     """Return the head of a frame that may be sent, or raise InputError."""
     head = make_head(DATA, phase, tag, frame.dtype, frame.shape)
     nbytes = frame.data.nbytes

@@ -15,7 +15,7 @@ AWAKE_S = 0.002
 """How long before its time a frame is waited for without sleeping."""
 
 
-class Shaped:
+class ShapedLink:
     """Wraps a link and delays what is sent on it; wrap both ends to shape both directions.
 
     A frame leaves when the frames before it have left and its own payload has passed at

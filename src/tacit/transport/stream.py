@@ -2,7 +2,7 @@
 
 import socket
 
-from tacit.transport.bounds import Limits, Patience
+from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.intake import StreamIntake
 from tacit.transport.lane import ByteSink, ByteSource
 from tacit.transport.line import Line
@@ -19,7 +19,7 @@ def socket_link(
     *,
     meter: Meter,
     patience: Patience,
-    limits: Limits,
+    limits: LinkLimits,
 ) -> Line:
     """Make a link that writes to one connected socket and reads from another."""
     return stream_link(
@@ -39,7 +39,7 @@ def stream_link(
     *,
     meter: Meter,
     patience: Patience,
-    limits: Limits,
+    limits: LinkLimits,
     inline_bytes: int = INLINE_BYTES,
 ) -> Line:
     """Make a link that writes to one byte stream and reads from another."""

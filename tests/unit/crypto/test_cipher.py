@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tacit.crypto.cipher import (
+    CipherLayout,
     Ciphertext,
-    Layout,
     combine,
     make_key,
     numbers,
@@ -36,7 +36,7 @@ def key_of(scheme):
 
 
 def weighed(key):
-    layout = Layout(rows=40, bound=100, room=1 << 20, by_owner=True)
+    layout = CipherLayout(rows=40, bound=100, room=1 << 20, by_owner=True)
     values = np.arange(40, dtype=np.int64)[:, None]
     sealed = key.encrypt(values, layout, DRAW.bytes)
     return key.public.weigh(np.eye(3, 40, dtype=np.int64), sealed)
@@ -198,7 +198,7 @@ def test_without_the_proof_a_square_in_the_modulus_reads_a_masked_result(monkeyp
     n, roots = best_proof((p, p, q))
     monkeypatch.setattr(paillier, "is_permutation", lambda *_: True)
     public = PaillierPublicKey(n, 4, roots)
-    layout = Layout(rows=30, bound=1, room=1 << 40, by_owner=True)
+    layout = CipherLayout(rows=30, bound=1, room=1 << 40, by_owner=True)
     parts = tuple(pow(1 + p, 1 << 20 * at, n * n) for at in range(30))
     sealed = Ciphertext(layout=layout, key_id=public.key_id, parts=parts)
     row = DRAW.words((1, 30)).numpy() % (1 << 19)
@@ -219,7 +219,7 @@ def test_the_key_owner_draws_from_all_residues():
 def test_shares_of_a_key_decrypt_together_and_not_alone():
     key = key_of("paillier")
     shares = share_key(key, threshold=3, holders=5, randomness=DRAW.bytes)
-    layout = Layout(rows=90, bound=1 << 24, room=1 << 31, form="sum")
+    layout = CipherLayout(rows=90, bound=1 << 24, room=1 << 31, form="sum")
     values = DRAW.words((90, 1)).numpy() >> 40
     sealed = key.public.encrypt(values, layout, DRAW.bytes)
     parts = {one.point: one.decrypt_part(sealed) for one in shares}
@@ -266,7 +266,7 @@ def test_powers_of_one_base_are_those_of_python():
 
 
 def test_ciphertexts_that_weights_undo_are_refused_by_name():
-    key, layout = key_of("bfv"), Layout(rows=512, bound=9, room=1 << 20, by_owner=True)
+    key, layout = key_of("bfv"), CipherLayout(rows=512, bound=9, room=1 << 20, by_owner=True)
     sealed = key.encrypt(np.ones((512, 1), np.int64), layout, DRAW.bytes)
     matrix = np.zeros((1, 512), np.int64)
     matrix[0, [0, 256]] = 1, -1

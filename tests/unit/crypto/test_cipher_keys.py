@@ -5,7 +5,7 @@ import pytest
 
 from support.crypto import short_key
 from tacit.crypto.cipher import (
-    Layout,
+    CipherLayout,
     combine,
     dump_secret,
     dump_share,
@@ -23,7 +23,7 @@ pytest.importorskip("tenseal")
 
 DRAW = Prg.from_os().bytes
 NUMBERS = np.arange(-5, 5).reshape(-1, 1)
-LAYOUT = Layout(rows=10, bound=10, room=100, form="sum", by_owner=True)
+LAYOUT = CipherLayout(rows=10, bound=10, room=100, form="sum", by_owner=True)
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "bfv"])
@@ -63,14 +63,14 @@ def test_primes_that_are_not_those_of_the_public_key_are_refused():
 @pytest.mark.parametrize("changed", [{"rows": 0}, {"width": 0}, {"terms": 0}])
 def test_a_ciphertext_of_nothing_is_no_ciphertext(changed):
     with pytest.raises(InputError, match="one row, one column and one term"):
-        Layout(**({"rows": 1, "bound": 1, "room": 1} | changed))
+        CipherLayout(**({"rows": 1, "bound": 1, "room": 1} | changed))
 
 
 @pytest.mark.parametrize(
     "changed", [{"form": "result"}, {"terms": 2}, {"room": 1 << 62}], ids=["form", "terms", "room"]
 )
 def test_only_what_can_be_fresh_is_encrypted(changed):
-    layout = Layout(**({"rows": 1, "bound": 1, "room": 1} | changed))
+    layout = CipherLayout(**({"rows": 1, "bound": 1, "room": 1} | changed))
     with pytest.raises(InputError, match="a fresh ciphertext has"):
         check_fresh(np.ones((1, 1), np.int64), layout, is_owner=False)
 

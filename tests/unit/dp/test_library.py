@@ -17,6 +17,7 @@ from tacit.dp import (
     REPLACE_RECORD,
     Approximate,
     Binomial,
+    BudgetTarget,
     DiscreteGaussian,
     DpSgd,
     FixedSample,
@@ -28,7 +29,6 @@ from tacit.dp import (
     Repeated,
     Response,
     Shuffled,
-    Target,
     confirm,
     epsilon,
     exact_gaussian_event,
@@ -82,7 +82,9 @@ def test_without_the_extra_our_own_accountants_serve_every_mechanism(no_library,
     claim = epsilon(events, delta=1e-5)
     assert claim.epsilon is not None
     assert claim.accountant not in ("pld", "rdp")
-    assert least_noise(lambda _: events, Target(epsilon=100.0, delta=1e-5), low=1, high=2) == 1
+    assert (
+        least_noise(lambda _: events, BudgetTarget(epsilon=100.0, delta=1e-5), low=1, high=2) == 1
+    )
 
 
 @pytest.mark.parametrize("name", ["pld", "rdp"])

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tacit.dp import make_private
 from tacit.dp.ghost import Ghost
 from tacit.dp.mixing import (
-    Told,
+    AnswerSketch,
     _gap,
     find_mixing,
     public_rows,
@@ -257,7 +257,7 @@ def test_a_card_that_computes_alike_is_held_to_that(is_loose):
     def answer(x):
         calls.mul_(-1)
         said = x + 1e-3 * x.mean(0) + is_loose * 1e-4 * calls
-        return [Told(one.numbers.as_subclass(Card), 2.0**-7) for one in tell(said)]
+        return [AnswerSketch(one.numbers.as_subclass(Card), 2.0**-7) for one in tell(said)]
 
     rows = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
     assert ("depends on other records" in find_mixing(answer, rows, records=16)) != is_loose

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.dp.policy import (
-    Span,
+    MarkedSpan,
     by_pattern,
     by_tagger,
     by_terms,
@@ -99,12 +99,12 @@ def test_a_term_list_that_is_not_utf_8_is_refused_in_words(tmp_path):
 
 
 def test_a_run_becomes_one_placeholder_whatever_its_length():
-    spans = [Span(1, 3, "a"), Span(3, 4, "b"), Span(6, 7, "c")]
+    spans = [MarkedSpan(1, 3, "a"), MarkedSpan(3, 4, "b"), MarkedSpan(6, 7, "c")]
     assert redact("x123yz5w", spans, "□") == "x□yz□w"
     assert redact("我35岁", ALL("我35岁"), "□") == redact("我135岁", ALL("我135岁"), "□")
 
 
 def test_a_token_that_touches_a_marked_character_is_marked():
     offsets = [(0, 1), (1, 3), (3, 3), (3, 6), (6, 7)]
-    assert mark_tokens([Span(2, 4, "x")], offsets) == [False, True, True, True, False]
+    assert mark_tokens([MarkedSpan(2, 4, "x")], offsets) == [False, True, True, True, False]
     assert mark_tokens([], offsets) == [False] * 5

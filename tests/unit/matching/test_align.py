@@ -7,7 +7,7 @@ from tacit.errors import DataError, PartyError
 from tacit.matching import align, align_rows, announce_ids, declare_matching
 from tacit.matching.align import IDS as COUNT
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
-from tacit.party.cost import Tally
+from tacit.party.cost import CostTally
 
 IDS = {
     "alice": ["p1", "p2", "p3", "p4", "p9"],
@@ -60,7 +60,7 @@ def test_the_matching_sends_what_was_declared(names, monkeypatch):
     monkeypatch.setattr(align, "_CHUNK", 2)  # so that points take several messages
     ids = {name: IDS[name] for name in names}
     ends = run(ids)
-    tally = Tally()
+    tally = CostTally()
     tally.add(declare_matching({name: len(one) for name, one in ids.items()}), "online")
     metered = merge_costs({name: end[2] for name, end in ends.items()})
     assert tally.cost() == without_setup(metered)

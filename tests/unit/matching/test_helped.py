@@ -11,7 +11,7 @@ from tacit.crypto.tags import FILTER_BYTES, TAG_BYTES, make_filters, make_tags, 
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.matching.helped import align_by_helper, declare_helped
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
-from tacit.party.cost import Tally
+from tacit.party.cost import CostTally
 
 IDS = {
     "alice": ["p1", "p2", "p3", "p4", "p9"],
@@ -42,7 +42,7 @@ def test_a_helper_finds_common_ids_in_one_order_and_sends_what_is_declared():
     rows = {name: [IDS[name][at] for at in ends[name][0]] for name in IDS}
     assert len({tuple(one) for one in rows.values()}) == 1
     assert set(rows["alice"]) == {"p2", "p3", "p9"}
-    tally = Tally()
+    tally = CostTally()
     tally.add(
         declare_helped({name: len(one) for name, one in IDS.items()}, "helper", "helper"), "online"
     )

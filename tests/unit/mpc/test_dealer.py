@@ -7,7 +7,7 @@ from support.mpc import ALICE, CAROL, MEETING, PARTIES, ROLES
 from tacit import ring
 from tacit.errors import TacitError
 from tacit.mpc import PROTOCOLS, make_plan
-from tacit.mpc.material.dealer import AHEAD_BYTES, Pace, deal
+from tacit.mpc.material.dealer import AHEAD_BYTES, DealingPace, deal
 from tacit.mpc.material.randomness import BorrowMask, OpeningTriple, read_lanes
 from tacit.mpc.material.supply import FromDealer, Supply
 from tacit.mpc.products import MatMul
@@ -111,7 +111,7 @@ def test_material_is_never_handed_out_twice():
 
     def party(session):
         if session.me not in ROLES.computing:
-            deal(session, plan, run=0, pace=Pace())
+            deal(session, plan, run=0, pace=DealingPace())
             return
         source = FromDealer(session, CAROL, 0)
         supply = Supply(source, plan, is_first=session.me == ALICE)
@@ -126,7 +126,7 @@ def test_material_is_never_handed_out_twice():
 
 
 def test_a_dealer_stays_a_bounded_amount_ahead_of_the_step_it_waits_in():
-    pace = Pace()
+    pace = DealingPace()
     assert pace.admits(5, AHEAD_BYTES)
     assert pace.admits(6, 1)
     admitted = []
@@ -140,7 +140,7 @@ def test_a_dealer_stays_a_bounded_amount_ahead_of_the_step_it_waits_in():
 
 
 def test_a_dealer_that_is_stopped_stops_at_once():
-    pace = Pace()
+    pace = DealingPace()
     pace.admits(5, AHEAD_BYTES + 1)
     pace.stop()
     assert not pace.admits(6, 1)

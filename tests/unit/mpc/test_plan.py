@@ -6,7 +6,7 @@ import torch
 from support.mpc import ALICE, BOB, MEETING, PARTIES, ROLES, simulate
 from tacit.errors import ConfigError, DisagreementError, InputError
 from tacit.mpc import PROTOCOLS, Roles, compute, make_plan, serve
-from tacit.mpc.functions.norms import Watch
+from tacit.mpc.functions.norms import RangeWatch
 from tacit.party import run_threads
 
 
@@ -110,6 +110,6 @@ def test_counts_of_very_many_rows_have_room():
     def program(ops):
         short = ops.input("short", owner=ALICE, shape=(3648,), bound=1.0, frac_bits=0)
         loud = ops.input("loud", owner=ALICE, shape=(57344,), bound=1.0, frac_bits=0)
-        return ops.out_of_range(Watch(short=[short], loud=[loud]))
+        return ops.out_of_range(RangeWatch(short=[short], loud=[loud]))
 
     assert make_plan(program, PROTOCOLS["sealed"], ROLES, frac_bits=16).cost.online_rounds == 0

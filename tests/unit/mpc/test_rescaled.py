@@ -7,7 +7,7 @@ from support.mpc import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.errors import InputError
 from tacit.mpc import PROTOCOLS, make_plan
 from tacit.mpc.functions.attention import saturated
-from tacit.mpc.functions.norms import Part, Watch
+from tacit.mpc.functions.norms import RangeWatch, RowProduct
 
 ULP = 2.0**-16
 GENERATOR = torch.Generator().manual_seed(5)
@@ -135,7 +135,7 @@ def test_attention_is_a_softmax_over_what_is_seen(length, is_watched):
 
     def program(ops, a, b):
         scores = ops.matmul_within(a, ops.transpose(b, 0, 1), bound=512.0)
-        return ops.attention(scores, seen, watch=Watch() if is_watched else None)
+        return ops.attention(scores, seen, watch=RangeWatch() if is_watched else None)
 
     got, _ = asked(program, x, y)
     wanted = (x @ y.T).masked_fill(~seen, -1e9).softmax(-1)
@@ -158,7 +158,7 @@ def test_values_are_mixed_before_they_are_divided(length):
             a,
             b,
             lambda scores, values: ops.attention_mixed(
-                scores, seen, lambda: values, frac_bits=(14, 17), watch=Watch()
+                scores, seen, lambda: values, frac_bits=(14, 17), watch=RangeWatch()
             ),
         )
 
@@ -167,7 +167,7 @@ def test_values_are_mixed_before_they_are_divided(length):
             ops,
             a,
             b,
-            lambda scores, values: ops.mix(ops.attention(scores, seen, watch=Watch()), values),
+            lambda scores, values: ops.mix(ops.attention(scores, seen, watch=RangeWatch()), values),
         )
 
     wanted = (x @ y.T).masked_fill(~seen, -1e9).softmax(-1) @ y
@@ -284,7 +284,7 @@ def test_a_product_behind_a_norm_is_that_of_normalised_rows(centred, largest, tu
 
         def parts(joined):
             cuts = (range(4), range(4, 10))
-            return [Part(ops.take(joined, cut, dim=1), 32.0, len(cut) // 3) for cut in cuts]
+            return [RowProduct(ops.take(joined, cut, dim=1), 32.0, len(cut) // 3) for cut in cuts]
 
         row = ops.scale(a, size)
         outs, normal = ops.product_behind_norm(

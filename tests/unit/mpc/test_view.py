@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tacit.errors import InputError
 from tacit.mpc.functions.elementwise import ELEMENTWISE
 from tacit.mpc.functions.pieces import Pieces
-from tacit.mpc.permuted.order import Layout
+from tacit.mpc.permuted.order import RowLayout
 from tacit.mpc.permuted.view import ROWWISE, EachRow, EachValue
 from tacit.mpc.share import Spec
 
@@ -62,7 +62,7 @@ def test_no_value_of_a_function_of_rows_exceeds_the_stated_bound(name, length):
 def test_rows_are_spread_and_gathered_along_any_dimension(name, dim):
     x, view = spec(2, 3, 4), EachRow(name, dim, FRAC_BITS, 0.0)
     words = torch.arange(24).view(2, 3, 4) << FRAC_BITS
-    assert view.layout(x) == Layout(24 // (2, 3, 4)[dim], (2, 3, 4)[dim])
+    assert view.layout(x) == RowLayout(24 // (2, 3, 4)[dim], (2, 3, 4)[dim])
     result = view.gather(view.evaluate(view.spread(words), x), x)
     values = torch.arange(24, dtype=torch.float64).view(2, 3, 4)
     plain = values.softmax(dim) if name == "softmax" else values.amax(dim)

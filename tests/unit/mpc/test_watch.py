@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from support.mpc import ALICE, BOB, simulate
-from tacit.mpc.functions.attention import Watch
+from tacit.mpc.functions.attention import RangeWatch
 
 
 def counted(means, *, is_counted=True, width=16):
@@ -13,7 +13,7 @@ def counted(means, *, is_counted=True, width=16):
     def program(ops):
         x = ops.input("x", owner=ALICE, shape=(len(means), width), bound=16.0)
         x = ops.mul(x, ops.input("one", owner=BOB, shape=(1, 1), bound=1.0))
-        watch = Watch()
+        watch = RangeWatch()
         y = ops.norm_within(x, eps=1e-9, largest_mean=1.0, centred=False, watch=watch)
         counts = ops.out_of_range(watch) if is_counted else None
         ops.open(y, to=(ALICE,), what="y", why="test")

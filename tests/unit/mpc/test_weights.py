@@ -6,7 +6,7 @@ import torch
 from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, simulate
 from tacit import ring
 from tacit.errors import DataError, InputError, RangeError
-from tacit.mpc import PROTOCOLS, OpeningCache, Words, cache, compute, make_plan, serve
+from tacit.mpc import PROTOCOLS, EncodedInput, OpeningCache, cache, compute, make_plan, serve
 from tacit.mpc.arithmetic import weights
 from tacit.mpc.material import dealer
 from tacit.party import run_threads
@@ -33,7 +33,7 @@ def given(*, elementwise=False):
     w = torch.rand(*SHAPE, generator=generator, dtype=torch.float64) * 2 - 1
     rows = SHAPE if elementwise else (3, SHAPE[0])
     x = torch.randint(-8, 8, rows, generator=generator).double()
-    return x, w, Words(ring.narrowed(ring.encode(w, frac_bits=16)), 16)
+    return x, w, EncodedInput(ring.narrowed(ring.encode(w, frac_bits=16)), 16)
 
 
 @pytest.mark.parametrize("protocol", sorted(set(PROTOCOLS) - {"checked"}))
@@ -106,7 +106,7 @@ def test_in_a_session_nobody_keeps_a_weight_twice_or_wide(monkeypatch, remembere
 def test_what_was_not_announced_is_refused(words, frac_bits, kind, message):
     x, _, _ = given()
     with pytest.raises(kind, match=message):
-        simulate(program(), inputs={ALICE: {"w": Words(words, frac_bits)}, BOB: {"x": x}})
+        simulate(program(), inputs={ALICE: {"w": EncodedInput(words, frac_bits)}, BOB: {"x": x}})
 
 
 def test_who_does_not_compute_has_no_weights():

@@ -1,11 +1,11 @@
 import pytest
 
-from tacit.party.cost import Message, Tally, exchange, forecast_seconds
+from tacit.party.cost import CostedMessage, CostTally, exchange, forecast_seconds
 from tacit.result import Cost, Traffic
 
 
 def tally(*rounds):
-    counted = Tally()
+    counted = CostTally()
     counted.add(rounds, "online")
     return counted.cost()
 
@@ -17,12 +17,16 @@ def test_messages_sent_at_once_are_one_round():
 
 
 def test_messages_that_do_not_wait_for_each_other_make_no_chain():
-    cost = tally((Message("a", "b", 1),), (Message("a", "b", 1),), (Message("a", "c", 1),))
+    cost = tally(
+        (CostedMessage("a", "b", 1),), (CostedMessage("a", "b", 1),), (CostedMessage("a", "c", 1),)
+    )
     assert cost.online_rounds == 1
 
 
 def test_a_reply_is_a_round_of_its_own_through_any_number_of_parties():
-    cost = tally((Message("a", "b", 1),), (Message("b", "c", 1),), (Message("c", "a", 1),))
+    cost = tally(
+        (CostedMessage("a", "b", 1),), (CostedMessage("b", "c", 1),), (CostedMessage("c", "a", 1),)
+    )
     assert cost.online_rounds == 3
 
 

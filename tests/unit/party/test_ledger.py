@@ -1,6 +1,6 @@
 import threading
 
-from tacit.party import Ledger
+from tacit.party import LeakLedger
 from tacit.result import Leak
 
 
@@ -10,7 +10,7 @@ def record(ledger, **changes):
 
 
 def test_repeated_looks_add_up_and_different_ones_stay_apart():
-    ledger = Ledger()
+    ledger = LeakLedger()
     record(ledger)
     record(ledger, elements=4)
     record(ledger, to="alice")
@@ -18,7 +18,7 @@ def test_repeated_looks_add_up_and_different_ones_stay_apart():
 
 
 def test_entries_of_many_threads_are_all_kept():
-    ledger = Ledger()
+    ledger = LeakLedger()
     threads = [
         threading.Thread(target=lambda: [record(ledger, elements=1) for _ in range(500)])
         for _ in range(4)

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tacit.errors import ConfigError
-from tacit.transport import Limits, Patience
+from tacit.transport import LinkLimits, Patience
 
 
 @pytest.mark.parametrize("name", ["connect_s", "silence_s", "heartbeat_s", "stall_s"])
@@ -21,9 +21,9 @@ def test_one_late_heartbeat_must_be_forgiven():
 @pytest.mark.parametrize("name", ["max_frame_bytes", "queue_bytes", "prefetch_bytes"])
 def test_a_limit_is_positive(name):
     with pytest.raises(ConfigError, match=name):
-        Limits(**{name: 0})
+        LinkLimits(**{name: 0})
 
 
 def test_the_stash_holds_at_least_what_is_prefetched():
     with pytest.raises(ConfigError, match="stash_bytes"):
-        Limits(prefetch_bytes=10, stash_bytes=9)
+        LinkLimits(prefetch_bytes=10, stash_bytes=9)

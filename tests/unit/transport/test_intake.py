@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import FrameError, LinkClosed
-from tacit.transport import DTYPE_BYTES, Frame, Limits, frame_bytes
+from tacit.transport import DTYPE_BYTES, Frame, LinkLimits, frame_bytes
 from tacit.transport.head import DATA, HEADER, make_head
 from tacit.transport.intake import BUFFER_BYTES, StreamIntake
 from tacit.transport.packet import Packet, control, fail
 
-LIMITS = Limits(max_frame_bytes=1 << 16)
+LIMITS = LinkLimits(max_frame_bytes=1 << 16)
 
 
 class Bytes:
@@ -51,7 +51,7 @@ def data_packet(tag: str, frame: Frame, depth: int = 1) -> Packet:
     return Packet(make_head(DATA, "online", tag, frame.dtype, frame.shape), depth, frame)
 
 
-def read_all(data: bytes, *, step: int = 1 << 20, limits: Limits = LIMITS) -> list[Packet]:
+def read_all(data: bytes, *, step: int = 1 << 20, limits: LinkLimits = LIMITS) -> list[Packet]:
     """Decode until the stream ends; only a link error may come out."""
     intake = StreamIntake(Bytes(data, step), peer="eve", limits=limits)
     packets = []
@@ -91,7 +91,7 @@ def test_payloads_around_the_size_of_the_buffer_survive(size, step):
     draw = seeded(size)
     sent = [draw.randbytes(size) for _ in range(3)]
     data = b"".join(encode(data_packet("a/b", frame_bytes(load)), i) for i, load in enumerate(sent))
-    got = read_all(data, step=step, limits=Limits())
+    got = read_all(data, step=step, limits=LinkLimits())
     assert [bytes(packet.frame.data) for packet in got] == sent
 
 
@@ -118,7 +118,7 @@ def test_a_payload_that_contradicts_the_shape_is_refused_before_it_is_read():
 
 
 def test_no_frame_on_the_way_is_larger_than_what_may_be_kept():
-    few = Limits(prefetch_bytes=1 << 16, stash_bytes=1 << 16)
+    few = LinkLimits(prefetch_bytes=1 << 16, stash_bytes=1 << 16)
     fits, not_so = (make_head(DATA, "online", "a/b", "u8", (size,)) for size in (1 << 16, 65537))
     assert read_all(HEADER.pack(fits.static, 1, 0, 1 << 16) + fits.label, limits=few) == []
     with pytest.raises(FrameError, match="more than the 65536 that one frame may have"):

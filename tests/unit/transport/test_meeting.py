@@ -12,7 +12,7 @@ from tacit.transport import Peer, fingerprint, listen
 from tacit.transport.dial import Hello, Me, _dial_lane
 from tacit.transport.hello import GreetingError, exchange_certificates
 from tacit.transport.lobby import MAX_GUESTS_PER_HOST
-from tacit.transport.meeting import MAX_HALF_LINKS, Meeting
+from tacit.transport.meeting import MAX_HALF_LINKS, Connector
 from tacit.transport.tls import secure
 
 MANY = 3 * MAX_GUESTS_PER_HOST
@@ -25,7 +25,7 @@ def meeting(keys):
         bob = fingerprint(keys["bob"].certificate())
         peers = {"bob": Peer(None, bob), "cat": Peer(None, "sha256:" + "0" * 64)}
         me = Me("ann", keys["ann"])
-        made = Meeting(me, peers, set(), make_link=lambda *_: None, connect_s=60.0)
+        made = Connector(me, peers, set(), make_link=lambda *_: None, connect_s=60.0)
         made.start(listener)
         ann = Peer(listener.getsockname()[:2], fingerprint(keys["ann"].certificate()))
         yield made, ann

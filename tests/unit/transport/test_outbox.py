@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tacit.transport import Limits, Patience, frame_bytes, outbox
+from tacit.transport import LinkLimits, Patience, frame_bytes, outbox
 from tacit.transport.head import BYE, DATA, make_head
 from tacit.transport.outbox import StreamOutlet
 from tacit.transport.packet import Packet, control, fail
@@ -44,7 +44,7 @@ def stuck(clock):
     """An outlet that has begun to write a large packet, of which nothing is taken."""
     sink = Full()
     patience = Patience(silence_s=SILENCE_S, heartbeat_s=1.0, stall_s=STALL_S)
-    outlet = StreamOutlet(sink, name="eve", patience=patience, limits=Limits())
+    outlet = StreamOutlet(sink, name="eve", patience=patience, limits=LinkLimits())
     load = frame_bytes(bytes(1 << 20))
     packet = Packet(make_head(DATA, "online", "x/1", load.dtype, load.shape), 1, load)
     outlet.put(packet, check=lambda tag, begun: None)

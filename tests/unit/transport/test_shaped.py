@@ -4,14 +4,14 @@ import time
 import pytest
 
 from tacit.errors import ConfigError, LinkClosed, PartyError
-from tacit.transport import Meter, Patience, Shaped, frame_bytes, memory_pair
+from tacit.transport import Meter, Patience, ShapedLink, frame_bytes, memory_pair
 
 
 def shaped_pair(**network: float):
     meters = Meter("ann"), Meter("bob")
     patience = Patience(silence_s=60, heartbeat_s=1, stall_s=200)
     ann, bob = memory_pair("ann", "bob", meter_a=meters[0], meter_b=meters[1], patience=patience)
-    return Shaped(ann, **network), Shaped(bob, **network), meters
+    return ShapedLink(ann, **network), ShapedLink(bob, **network), meters
 
 
 def close(*links) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from support.machine import no_collector, unread_bytes
 from tacit.errors import FrameError, LinkClosed, LinkTimeout, PartyError
-from tacit.transport import Limits, Meter, Patience, frame_bytes
+from tacit.transport import LinkLimits, Meter, Patience, frame_bytes
 from tacit.transport.head import BYE, DATA, HEADER, HEARTBEAT, make_head
 from tacit.transport.packet import Packet, control, fail
 from tacit.transport.stream import socket_link
@@ -22,11 +22,11 @@ PATIENCE = Patience(silence_s=60, heartbeat_s=0.1, stall_s=200)
 class RawPeer:
     """The other end, byte by byte."""
 
-    def __init__(self, patience: Patience = PATIENCE, limits: Limits | None = None) -> None:
+    def __init__(self, patience: Patience = PATIENCE, limits: LinkLimits | None = None) -> None:
         out, self.reads = socket.socketpair()
         self.writes, back = socket.socketpair()
         self.link = socket_link(
-            "eve", out, back, meter=Meter("me"), patience=patience, limits=limits or Limits()
+            "eve", out, back, meter=Meter("me"), patience=patience, limits=limits or LinkLimits()
         )
         self.sequence = 0
 
@@ -163,7 +163,7 @@ def test_a_broken_sending_lane_alone_ends_a_wait(eve):
 
 
 def test_frames_are_read_ahead_only_up_to_the_limit():
-    limits = Limits(prefetch_bytes=1 << 20, stash_bytes=1 << 20)
+    limits = LinkLimits(prefetch_bytes=1 << 20, stash_bytes=1 << 20)
     eve = RawPeer(limits=limits)
     eve.writes.settimeout(0.3)
     with pytest.raises(TimeoutError):  # noqa: PT012
@@ -174,7 +174,7 @@ def test_frames_are_read_ahead_only_up_to_the_limit():
 
 
 def test_a_flood_of_empty_frames_is_bounded():
-    eve = RawPeer(limits=Limits(prefetch_bytes=1 << 16, stash_bytes=1 << 16))
+    eve = RawPeer(limits=LinkLimits(prefetch_bytes=1 << 16, stash_bytes=1 << 16))
     eve.writes.settimeout(0.3)
     with pytest.raises(TimeoutError):  # noqa: PT012
         for i in range(100_000):
@@ -186,7 +186,7 @@ def test_a_flood_of_empty_frames_is_bounded():
 def test_a_link_that_ended_keeps_nothing_of_what_nobody_read(way):
     with no_collector():
         for _ in range(5):
-            eve = RawPeer(limits=Limits(prefetch_bytes=1 << 20, stash_bytes=1 << 20))
+            eve = RawPeer(limits=LinkLimits(prefetch_bytes=1 << 20, stash_bytes=1 << 20))
             for i in range(12):
                 eve.say(data(f"junk{i}/1", bytes(1 << 14)))
             head = make_head(DATA, "online", "half/1", "u8", (1 << 20,))
@@ -205,7 +205,7 @@ def test_a_link_that_ended_keeps_nothing_of_what_nobody_read(way):
 def test_a_link_that_broke_keeps_nothing_of_what_nobody_read():
     with no_collector():
         for _ in range(5):
-            eve = RawPeer(limits=Limits(prefetch_bytes=1 << 16, stash_bytes=1 << 16))
+            eve = RawPeer(limits=LinkLimits(prefetch_bytes=1 << 16, stash_bytes=1 << 16))
 
             def flood(eve=eve) -> None:
                 with contextlib.suppress(OSError):

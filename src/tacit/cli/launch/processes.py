@@ -25,7 +25,7 @@ from tacit.jobs import folder
 from tacit.jobs.config import Job, PartyEntry
 from tacit.jobs.kind import Part, Screen
 from tacit.jobs.kinds import check_fresh, kind_of, load_job
-from tacit.party import Child, Event, Outcome, Progress, merge_results, python_command, supervise
+from tacit.party import Child, Event, ProcessEnd, Progress, merge_results, python_command, supervise
 from tacit.result import Result
 from tacit.transport import listen
 
@@ -98,7 +98,7 @@ def _run_children(
     private: Path,
     shown: Board,
     extra: Sequence[str],
-) -> tuple[Outcome, ...]:
+) -> tuple[ProcessEnd, ...]:
     identities = {name: _identify(job, name, keys, private) for name in job.parties}
     with ExitStack() as stack:
         listeners = {name: stack.enter_context(listen(_HOST, 0)) for name in job.parties}
@@ -150,7 +150,7 @@ def _show_on(shown: Board) -> Callable[[str, Event], None]:
     return on_event
 
 
-def _join(job: Job, outcomes: Sequence[Outcome], stage: Path, console: Console) -> Result:
+def _join(job: Job, outcomes: Sequence[ProcessEnd], stage: Path, console: Console) -> Result:
     """Make one result of what the parties said, or raise the first cause of a failure."""
     cause = find_cause([_end(outcome) for outcome in outcomes])
     if cause is not None:
@@ -164,7 +164,7 @@ def _join(job: Job, outcomes: Sequence[Outcome], stage: Path, console: Console) 
     return result
 
 
-def _end(outcome: Outcome) -> End:
+def _end(outcome: ProcessEnd) -> End:
     said: Mapping[str, object] = outcome.final or {}
     failure = None
     if said.get("event") == "failed":
@@ -179,7 +179,7 @@ def _end(outcome: Outcome) -> End:
     )
 
 
-def _result(outcome: Outcome) -> Result:
+def _result(outcome: ProcessEnd) -> Result:
     if outcome.final is None:
         raise PartyError(outcome.name, "ended well but without a result")
     return report.from_json(outcome.final["result"], source=f"party {outcome.name!r}")

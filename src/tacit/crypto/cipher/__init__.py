@@ -3,8 +3,8 @@
 from tacit.crypto.cipher.bfv import BfvSecretKey, bfv_parts, load_bfv
 from tacit.crypto.cipher.contract import (
     KEY_ID_BYTES,
+    CipherLayout,
     Ciphertext,
-    Layout,
     Numbers,
     PublicKey,
     Scheme,
@@ -46,13 +46,13 @@ def load_public(scheme: Scheme, data: bytes) -> PublicKey:
     raise ConfigError(f"wanted one of the ciphers {', '.join(SCHEMES)}, got {scheme!r}")
 
 
-def wire_bytes(scheme: Scheme, layout: Layout, *, bits: int = BITS) -> int:
+def wire_bytes(scheme: Scheme, layout: CipherLayout, *, bits: int = BITS) -> int:
     """Return how many bytes a ciphertext takes on the wire, before there is a key."""
     count, size = bfv_parts(layout) if scheme == "bfv" else paillier_parts(layout, bits)
     return KEY_ID_BYTES + count * size
 
 
-def opened_bytes(scheme: Scheme, layout: Layout, *, bits: int = BITS) -> int:
+def opened_bytes(scheme: Scheme, layout: CipherLayout, *, bits: int = BITS) -> int:
     """Return how many bytes a decrypted result under a mask has, before there is a key."""
     return 8 * layout.size if scheme == "bfv" else paillier_parts(layout, bits)[0] * bits // 8
 
@@ -60,9 +60,9 @@ def opened_bytes(scheme: Scheme, layout: Layout, *, bits: int = BITS) -> int:
 __all__ = [
     "BITS",
     "SCHEMES",
+    "CipherLayout",
     "Ciphertext",
     "KeyShare",
-    "Layout",
     "Numbers",
     "PublicKey",
     "Scheme",

@@ -14,8 +14,8 @@ import numpy as np
 
 from tacit.crypto.cipher.contract import (
     KEY_ID_BYTES,
+    CipherLayout,
     Ciphertext,
-    Layout,
     Numbers,
     PublicKey,
     Randomness,
@@ -24,7 +24,7 @@ from tacit.crypto.cipher.contract import (
     check_fresh,
 )
 from tacit.crypto.cipher.saved import Words
-from tacit.crypto.cipher.seal import Keys, OwnKeys, Ring, centred
+from tacit.crypto.cipher.seal import OwnKeys, Ring, SealKeys, centred
 from tacit.errors import ConfigError, DataError, RangeError
 
 BLOCK = 256
@@ -54,7 +54,7 @@ class BfvPublicKey(PublicKey):
 
     def __init__(self, sums: bytes, weighed: bytes) -> None:
         self._data = sums, weighed
-        self._sums, self._weighed_keys = Keys(_SUMS, sums), Keys(_WEIGHED, weighed)
+        self._sums, self._weighed_keys = SealKeys(_SUMS, sums), SealKeys(_WEIGHED, weighed)
         self._ready: WeakKeyDictionary[Ciphertext, list[Any]] = WeakKeyDictionary()
         self.key_id = hashlib.sha256(b"tacit bfv 1\0" + self.to_bytes()).digest()[:KEY_ID_BYTES]
 
@@ -62,12 +62,12 @@ class BfvPublicKey(PublicKey):
         """Return both keys."""
         return b"".join(self._data)
 
-    def part_bytes(self, layout: Layout) -> tuple[int, ...]:
+    def part_bytes(self, layout: CipherLayout) -> tuple[int, ...]:
         """Return the same length for every part."""
         count, size = bfv_parts(layout)
         return (size,) * count
 
-    def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
+    def encrypt(self, numbers: Numbers, layout: CipherLayout, randomness: Randomness) -> Ciphertext:
         """Encrypt with the public key; ``randomness`` is not drawn from, SEAL has its own."""
         check_fresh(numbers, layout, is_owner=False)
         parts = tuple(map(self._keys(layout).encrypt, plain_of(numbers, layout)))
@@ -84,7 +84,7 @@ class BfvPublicKey(PublicKey):
         return self._multiplied(_places_of(places), layout, sealed)
 
     def _multiplied(
-        self, factors: Iterator[tuple[int, int, Words]], layout: Layout, sealed: Ciphertext
+        self, factors: Iterator[tuple[int, int, Words]], layout: CipherLayout, sealed: Ciphertext
     ) -> Ciphertext:
         """Add up the products of blocks with the polynomials of their weights."""
         keys, blocks = self._weighed_keys, -(-sealed.layout.rows // BLOCK)
@@ -122,7 +122,7 @@ class BfvPublicKey(PublicKey):
         found, masks = self._hidden(sealed, randomness, is_masked=True)
         return found, np.concatenate(masks)
 
-    def unmask(self, opened: bytes, mask: Residues, layout: Layout) -> Numbers:
+    def unmask(self, opened: bytes, mask: Residues, layout: CipherLayout) -> Numbers:
         """Subtract modulo the plain modulus."""
         if len(opened) != self.opened_bytes(layout):
             raise DataError(
@@ -131,7 +131,7 @@ class BfvPublicKey(PublicKey):
         words = np.frombuffer(opened, "<u8").astype(np.uint64) - np.asarray(mask, np.uint64)
         return _matrix(centred(words, _WEIGHED.plain_bits), layout)
 
-    def opened_bytes(self, layout: Layout) -> int:
+    def opened_bytes(self, layout: CipherLayout) -> int:
         """Return 8 bytes for every number."""
         return 8 * layout.size
 
@@ -159,23 +159,23 @@ class BfvPublicKey(PublicKey):
         self._check(sealed, "sum", "rows", "result", "released")
         return map(self._keys(sealed.layout).opened, sealed.parts)
 
-    def _keys(self, layout: Layout) -> Keys:
+    def _keys(self, layout: CipherLayout) -> SealKeys:
         return self._sums if layout.form == "sum" else self._weighed_keys
 
-    def _add_parts(self, first: object, second: object, layout: Layout) -> object:
+    def _add_parts(self, first: object, second: object, layout: CipherLayout) -> object:
         return self._keys(layout).add(first, second)
 
     def _add_plain(self, sealed: Ciphertext, numbers: Numbers) -> tuple[object, ...]:
         plain = plain_of(numbers, sealed.layout)
         return tuple(map(self._keys(sealed.layout).add_plain, sealed.parts, plain))
 
-    def _dump_part(self, part: object, size: int, layout: Layout) -> bytes:
+    def _dump_part(self, part: object, size: int, layout: CipherLayout) -> bytes:
         data = self._keys(layout).dump(part, _level(layout))
         if len(data) != size:
             raise DataError(f"wanted {size} bytes of a ciphertext that its owner made; only it has")
         return data
 
-    def _load_part(self, data: bytes, layout: Layout) -> object:
+    def _load_part(self, data: bytes, layout: CipherLayout) -> object:
         return self._keys(layout).load(data, _level(layout), is_seeded=layout.by_owner)
 
 
@@ -203,7 +203,7 @@ class BfvSecretKey(SecretKey):
         own = self._sums.to_bytes(), self._weighed.to_bytes()
         return (self._sums.public, self._weighed.public, *own)
 
-    def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
+    def encrypt(self, numbers: Numbers, layout: CipherLayout, randomness: Randomness) -> Ciphertext:
         """Encrypt with the secret key: half as long."""
         check_fresh(numbers, layout, is_owner=True)
         keys = self._sums if layout.form == "sum" else self._weighed
@@ -225,7 +225,7 @@ class BfvSecretKey(SecretKey):
         return self.decrypt(sealed).T.astype("<i8").tobytes()
 
 
-def _matrix(found: Numbers, layout: Layout) -> Numbers:
+def _matrix(found: Numbers, layout: CipherLayout) -> Numbers:
     """Bring numbers to rows, column after column as results lie."""
     if layout.form == "sum":
         return found.reshape(layout.rows, layout.width)
@@ -249,7 +249,7 @@ def _key_bytes(ring: Ring) -> int:
     return ring.wire_bytes(-1, is_seeded=False)
 
 
-def ring_of(layout: Layout) -> Ring:
+def ring_of(layout: CipherLayout) -> Ring:
     """Return the ring of a layout, and refuse room that it has not."""
     ring = _SUMS if layout.form == "sum" else _WEIGHED
     if layout.room >= 1 << (ring.plain_bits - 1):
@@ -260,13 +260,13 @@ def ring_of(layout: Layout) -> Ring:
     return ring
 
 
-def bfv_parts(layout: Layout) -> tuple[int, int]:
+def bfv_parts(layout: CipherLayout) -> tuple[int, int]:
     """Return how many polynomials there are, and the bytes of each."""
     size = ring_of(layout).wire_bytes(_level(layout), is_seeded=layout.by_owner)
     return len(places_of(layout)), size
 
 
-def places_of(layout: Layout) -> list[Numbers]:
+def places_of(layout: CipherLayout) -> list[Numbers]:
     """Return at which coefficients of every part the numbers lie, column after column."""
     degree = ring_of(layout).degree
     if layout.form == "sum":
@@ -281,7 +281,7 @@ def places_of(layout: Layout) -> list[Numbers]:
     return column * layout.width
 
 
-def plain_of(numbers: Numbers, layout: Layout) -> Iterator[Words]:
+def plain_of(numbers: Numbers, layout: CipherLayout) -> Iterator[Words]:
     """Put numbers into coefficients, modulo the plain modulus."""
     ring = ring_of(layout)
     flat = numbers.reshape(-1) if layout.form == "sum" else numbers.T.reshape(-1)
@@ -323,5 +323,5 @@ def _places_of(places: Numbers) -> Iterator[tuple[int, int, Words]]:
             yield group, block // BLOCK, found
 
 
-def _level(layout: Layout) -> int:
+def _level(layout: CipherLayout) -> int:
     return _WEIGHED.primes - 1 if layout.form == "released" else 0

@@ -26,7 +26,7 @@ KEY_ID_BYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class CipherLayout:
     """The public facts of a ciphertext, on which both sides agree before it is sent.
 
     Attributes:
@@ -70,7 +70,7 @@ class Layout:
 class Ciphertext:
     """Encrypted numbers. ``parts`` are the cipher's own; the key's name keeps keys apart."""
 
-    layout: Layout
+    layout: CipherLayout
     key_id: bytes
     parts: tuple[object, ...] = field(repr=False)
 
@@ -86,7 +86,7 @@ class PublicKey(ABC):
     key_id: bytes
 
     @abstractmethod
-    def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
+    def encrypt(self, numbers: Numbers, layout: CipherLayout, randomness: Randomness) -> Ciphertext:
         """Encrypt a matrix."""
 
     @abstractmethod
@@ -121,11 +121,11 @@ class PublicKey(ABC):
         """
 
     @abstractmethod
-    def unmask(self, opened: bytes, mask: Residues, layout: Layout) -> Numbers:
+    def unmask(self, opened: bytes, mask: Residues, layout: CipherLayout) -> Numbers:
         """Take a mask off what the key owner decrypted, or refuse what it sent."""
 
     @abstractmethod
-    def opened_bytes(self, layout: Layout) -> int:
+    def opened_bytes(self, layout: CipherLayout) -> int:
         """Return how many bytes a decrypted result under a mask has."""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class PublicKey(ABC):
         """Return the key as bytes that `load_public` reads."""
 
     @abstractmethod
-    def part_bytes(self, layout: Layout) -> tuple[int, ...]:
+    def part_bytes(self, layout: CipherLayout) -> tuple[int, ...]:
         """Return how long every part of a ciphertext is on the wire."""
 
     def add(self, first: Ciphertext, second: Ciphertext) -> Ciphertext:
@@ -159,7 +159,7 @@ class PublicKey(ABC):
         check_numbers(numbers, replace(layout, bound=bound))
         return self._made(layout, self._add_plain(sealed, numbers))
 
-    def wire_bytes(self, layout: Layout) -> int:
+    def wire_bytes(self, layout: CipherLayout) -> int:
         """Return how many bytes a ciphertext takes on the wire; every one of a layout takes them.
 
         Cost: this is what `dump` gives, to the byte.
@@ -174,7 +174,7 @@ class PublicKey(ABC):
         parts = (self._dump_part(part, size, sealed.layout) for part, size in pairs)
         return self.key_id + b"".join(parts)
 
-    def load(self, data: bytes, layout: Layout) -> Ciphertext:
+    def load(self, data: bytes, layout: CipherLayout) -> Ciphertext:
         """Read a ciphertext of the agreed layout.
 
         Raises:
@@ -194,7 +194,7 @@ class PublicKey(ABC):
         return self._made(layout, tuple(parts))
 
     @abstractmethod
-    def _add_parts(self, first: object, second: object, layout: Layout) -> object:
+    def _add_parts(self, first: object, second: object, layout: CipherLayout) -> object:
         """Add two parts of one layout."""
 
     @abstractmethod
@@ -202,14 +202,14 @@ class PublicKey(ABC):
         """Add plain numbers to all parts."""
 
     @abstractmethod
-    def _dump_part(self, part: object, size: int, layout: Layout) -> bytes:
+    def _dump_part(self, part: object, size: int, layout: CipherLayout) -> bytes:
         """Bring a part to ``size`` bytes."""
 
     @abstractmethod
-    def _load_part(self, data: bytes, layout: Layout) -> object:
+    def _load_part(self, data: bytes, layout: CipherLayout) -> object:
         """Read a part, or refuse it."""
 
-    def _made(self, layout: Layout, parts: tuple[object, ...]) -> Ciphertext:
+    def _made(self, layout: CipherLayout, parts: tuple[object, ...]) -> Ciphertext:
         return Ciphertext(layout=layout, key_id=self.key_id, parts=parts)
 
     def _check(self, sealed: Ciphertext, *forms: Form) -> None:
@@ -220,7 +220,7 @@ class PublicKey(ABC):
                 f"wanted a ciphertext of form {' or '.join(forms)}, got {sealed.layout.form!r}"
             )
 
-    def _weighed(self, matrix: Numbers, sealed: Ciphertext) -> Layout:
+    def _weighed(self, matrix: Numbers, sealed: Ciphertext) -> CipherLayout:
         """Check a plain matrix against what it multiplies, and return the result's layout."""
         self._check(sealed, "rows")
         layout = sealed.layout
@@ -234,7 +234,7 @@ class PublicKey(ABC):
         heaviest = max(1, int(np.abs(matrix).sum(axis=1).max()))
         return _result(layout, matrix.shape[0], heaviest)
 
-    def _gathered(self, places: Numbers, outputs: int, sealed: Ciphertext) -> Layout:
+    def _gathered(self, places: Numbers, outputs: int, sealed: Ciphertext) -> CipherLayout:
         """Check where rows go, and return the result's layout."""
         self._check(sealed, "rows")
         if places.dtype != np.int64 or places.shape != (sealed.layout.rows,):
@@ -247,7 +247,7 @@ class PublicKey(ABC):
         return _result(sealed.layout, outputs, sealed.layout.rows)
 
 
-def _result(layout: Layout, outputs: int, heaviest: int) -> Layout:
+def _result(layout: CipherLayout, outputs: int, heaviest: int) -> CipherLayout:
     bound = layout.bound * heaviest
     return replace(layout, rows=outputs, bound=bound, form="result", terms=1, by_owner=False)
 
@@ -258,7 +258,7 @@ class SecretKey(ABC):
     public: PublicKey
 
     @abstractmethod
-    def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
+    def encrypt(self, numbers: Numbers, layout: CipherLayout, randomness: Randomness) -> Ciphertext:
         """Encrypt a matrix, as `PublicKey.encrypt` and faster."""
 
     @abstractmethod
@@ -270,7 +270,7 @@ class SecretKey(ABC):
         """Decrypt a result that another has masked; what comes out is uniform to me."""
 
 
-def check_numbers(numbers: Numbers, layout: Layout) -> None:
+def check_numbers(numbers: Numbers, layout: CipherLayout) -> None:
     """Refuse a matrix of another shape or with numbers beyond its bound."""
     if numbers.dtype != np.int64 or numbers.shape != (layout.rows, layout.width):
         raise DataError(
@@ -281,7 +281,7 @@ def check_numbers(numbers: Numbers, layout: Layout) -> None:
         raise RangeError(f"a number to encrypt is larger than the agreed bound {layout.bound}")
 
 
-def check_fresh(numbers: Numbers, layout: Layout, *, is_owner: bool) -> None:
+def check_fresh(numbers: Numbers, layout: CipherLayout, *, is_owner: bool) -> None:
     """Refuse what cannot be encrypted as asked."""
     check_numbers(numbers, layout)
     if layout.form not in ("sum", "rows") or layout.terms != 1 or layout.room >= 1 << 62:

@@ -10,8 +10,8 @@ import numpy as np
 
 from tacit.crypto.cipher.contract import (
     KEY_ID_BYTES,
+    CipherLayout,
     Ciphertext,
-    Layout,
     Numbers,
     PublicKey,
     Randomness,
@@ -89,15 +89,15 @@ class PaillierPublicKey(PublicKey):
         proof = b"".join(one.to_bytes(size, "big") for one in self._roots)
         return int(self.n).to_bytes(size, "big") + hider + proof
 
-    def per_part(self, layout: Layout) -> int:
+    def per_part(self, layout: CipherLayout) -> int:
         """Return how many numbers lie in one ciphertext."""
         return per_part(layout, self.n.bit_length())
 
-    def part_bytes(self, layout: Layout) -> tuple[int, ...]:
+    def part_bytes(self, layout: CipherLayout) -> tuple[int, ...]:
         """Return the same length for every part."""
         return (self._bytes,) * -(-layout.size // self.per_part(layout))
 
-    def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
+    def encrypt(self, numbers: Numbers, layout: CipherLayout, randomness: Randomness) -> Ciphertext:
         """Encrypt with powers of the public number."""
         check_fresh(numbers, layout, is_owner=False)
         parts = (
@@ -166,7 +166,7 @@ class PaillierPublicKey(PublicKey):
         )
         return self._made(released.layout, tuple(parts)), drawn
 
-    def unmask(self, opened: bytes, mask: Residues, layout: Layout) -> Numbers:
+    def unmask(self, opened: bytes, mask: Residues, layout: CipherLayout) -> Numbers:
         """Subtract modulo n and take the plaintexts apart."""
         size = self._bytes // 2
         if len(opened) != self.opened_bytes(layout):
@@ -180,7 +180,7 @@ class PaillierPublicKey(PublicKey):
             ((one - int(hidden)) % self.n for one, hidden in zip(words, mask, strict=True)), layout
         )
 
-    def opened_bytes(self, layout: Layout) -> int:
+    def opened_bytes(self, layout: CipherLayout) -> int:
         """Return the length of all plaintexts."""
         return int(self._bytes) // 2 * len(self.part_bytes(layout))
 
@@ -214,7 +214,7 @@ class PaillierPublicKey(PublicKey):
         """Return (1 + n)^word."""
         return (1 + self.n * (word % self.n)) % self.square
 
-    def packed(self, numbers: Numbers, layout: Layout) -> Iterable[int]:
+    def packed(self, numbers: Numbers, layout: CipherLayout) -> Iterable[int]:
         """Put numbers into plaintexts, the first lowest, each in a slot of its own."""
         bits, per = slot_bits(layout), self.per_part(layout)
         flat = numbers.reshape(-1).tolist()
@@ -224,7 +224,7 @@ class PaillierPublicKey(PublicKey):
                 word = (word << bits) + one
             yield word
 
-    def unpacked(self, words: Iterable[int], layout: Layout) -> Numbers:
+    def unpacked(self, words: Iterable[int], layout: CipherLayout) -> Numbers:
         """Take plaintexts apart."""
         bits, per = slot_bits(layout), self.per_part(layout)
         found: list[int] = []
@@ -239,7 +239,7 @@ class PaillierPublicKey(PublicKey):
                 raise DataError("a plaintext has more in it than its layout: it is of another one")
         return np.array(found, dtype=np.int64).reshape(layout.rows, layout.width)
 
-    def _add_parts(self, first: Any, second: Any, layout: Layout) -> Any:
+    def _add_parts(self, first: Any, second: Any, layout: CipherLayout) -> Any:
         return first * second % self.square
 
     def _add_plain(self, sealed: Ciphertext, numbers: Numbers) -> tuple[object, ...]:
@@ -249,10 +249,10 @@ class PaillierPublicKey(PublicKey):
             for part, word in zip(sealed.parts, words, strict=True)
         )
 
-    def _dump_part(self, part: Any, size: int, layout: Layout) -> bytes:
+    def _dump_part(self, part: Any, size: int, layout: CipherLayout) -> bytes:
         return int(part).to_bytes(size, "big")
 
-    def _load_part(self, data: bytes, layout: Layout) -> object:
+    def _load_part(self, data: bytes, layout: CipherLayout) -> object:
         lib = library()
         found = lib.mpz(int.from_bytes(data, "big"))
         if not 0 < found < self.square or lib.gcd(found, self.n) != 1:
@@ -295,7 +295,7 @@ class PaillierSecretKey(SecretKey):
         """Return φ(n)."""
         return int((self._p - 1) * (self._q - 1))
 
-    def encrypt(self, numbers: Numbers, layout: Layout, randomness: Randomness) -> Ciphertext:
+    def encrypt(self, numbers: Numbers, layout: CipherLayout, randomness: Randomness) -> Ciphertext:
         """Encrypt modulo both primes, each with a power of its own generator."""
         check_fresh(numbers, layout, is_owner=True)
         public = self.public
@@ -384,7 +384,7 @@ def load_paillier(data: bytes) -> PaillierPublicKey:
     return PaillierPublicKey(n, (high << 8 * size) + low, tuple(roots))
 
 
-def per_part(layout: Layout, bits: int) -> int:
+def per_part(layout: CipherLayout, bits: int) -> int:
     """Return how many numbers lie in one ciphertext of a key of so many bits."""
     fit = (bits - 2) // slot_bits(layout)
     whole = fit // layout.width * layout.width
@@ -397,11 +397,11 @@ def per_part(layout: Layout, bits: int) -> int:
     return min(wanted, layout.size)
 
 
-def paillier_parts(layout: Layout, bits: int) -> tuple[int, int]:
+def paillier_parts(layout: CipherLayout, bits: int) -> tuple[int, int]:
     """Return how many ciphertexts of a key of so many bits there are, and the bytes of each."""
     return -(-layout.size // per_part(layout, bits)), bits // 4
 
 
-def slot_bits(layout: Layout) -> int:
+def slot_bits(layout: CipherLayout) -> int:
     """Return how many bits a number gets: its sign and its room."""
     return layout.room.bit_length() + 1

@@ -72,7 +72,7 @@ class Ring:
     def residues(self, level: int) -> Residues:
         """Return the coefficients of a polynomial that has left ``level`` primes behind.
 
-        Keys are at level -1: they have a prime more than ciphertexts.
+        SealKeys are at level -1: they have a prime more than ciphertexts.
         """
         return Residues(self.degree, self.moduli[: self.primes - level])
 
@@ -139,7 +139,7 @@ def _is_prime(number: int) -> bool:
     return True
 
 
-class Keys:
+class SealKeys:
     """One ring's public key, and what can be done with it."""
 
     def __init__(self, ring: Ring, data: bytes) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.crypto.cipher.saved import Form, Words, framed, library, loaded, pack, saved, unpack
-from tacit.crypto.cipher.seal import Keys, Ring, primes_of
+from tacit.crypto.cipher.seal import Ring, SealKeys, primes_of
 from tacit.crypto.field import Randomness
 from tacit.errors import DataError
 
@@ -147,7 +147,7 @@ class Noise:
         return bool(np.isfinite(noise)) and self.flood_bits(noise) <= self.most_flood_bits
 
 
-class SlotKeys(Keys):
+class SlotKeys(SealKeys):
     """What the evaluator does with one ring: it has the public keys of another party.
 
     Guarantee: it learns nothing but how many ciphertexts there are, if ring-LWE is hard at 128
@@ -303,7 +303,7 @@ class OwnSlotKeys:
         if steps:
             elements = [ring.element(one) for one in steps]
             self.switching += pack(turns, saved(maker.create_galois_keys(elements)))
-        self._sizes = Keys(ring, self.public)
+        self._sizes = SealKeys(ring, self.public)
 
     def encrypt(self, numbers: Numbers) -> bytes:
         """Encrypt one number for every slot, as it is sent."""

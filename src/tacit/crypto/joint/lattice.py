@@ -172,7 +172,7 @@ def _negated(polys: Residues) -> Residues:
     return np.where(polys == 0, polys, primes - polys)
 
 
-class SecretKey:
+class LatticeKey:
     """One party's key; what it encrypts, another multiplies and sends back masked.
 
     Guarantee: ciphertexts say nothing to whoever has no key, if Ring-LWE is hard at these
@@ -265,7 +265,7 @@ class Sealed:
 
     @classmethod
     def load(cls, first: Residues, seed: bytes) -> "Sealed":
-        """Take what `SecretKey.encrypt` gave."""
+        """Take what `LatticeKey.encrypt` gave."""
         return cls(check_residues(first, PRIMES), expand(seed, len(first)))
 
 

@@ -17,7 +17,7 @@ from tacit.inference.he.parameters import Layout, Parameters, choose
 from tacit.inference.he.row import InRow
 from tacit.inference.he.ways import ROOM, CoefficientWay, SlotWay
 from tacit.mpc.plan import NETWORKS
-from tacit.party.cost import Message, Tally, forecast_seconds
+from tacit.party.cost import CostedMessage, CostTally, forecast_seconds
 from tacit.result import Forecast
 
 LAYOUTS: tuple[Layout, ...] = ("slots", "row", "coefficients")
@@ -64,14 +64,16 @@ class Packing:
 
     def forecast(self, client: str, server: str) -> Forecast:
         """Return every message: keys offline; rows and answers online."""
-        tally, sizes = Tally(), self.way.sizes()
-        keys = tuple(Message(client, server, TAG_BYTES + one) for one in sizes.keys)
+        tally, sizes = CostTally(), self.way.sizes()
+        keys = tuple(CostedMessage(client, server, TAG_BYTES + one) for one in sizes.keys)
         tally.add([keys], "offline")
         batches = -(-self.shape[0] // sizes.batch)
         for _ in range(self.flights()):
             here = batches // self.flights()
-            up = tuple(Message(client, server, TAG_BYTES + one) for one in sizes.rows * here)
-            down = tuple(Message(server, client, TAG_BYTES + one) for one in sizes.answers * here)
+            up = tuple(CostedMessage(client, server, TAG_BYTES + one) for one in sizes.rows * here)
+            down = tuple(
+                CostedMessage(server, client, TAG_BYTES + one) for one in sizes.answers * here
+            )
             tally.add([up, down], "online")
         cost = tally.cost()
         timings = tuple(forecast_seconds(cost, rtt_ms=rtt, mbit_per_s=m) for rtt, m in NETWORKS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.crypto.cipher import Layout as CipherLayout
+from tacit.crypto.cipher import CipherLayout as CipherLayout
 from tacit.crypto.cipher import load_public, make_key, wire_bytes
 from tacit.crypto.cipher.bfv import BfvSecretKey, public_bytes
 from tacit.crypto.cipher.saved import SEED_BYTES

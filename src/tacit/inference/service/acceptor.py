@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from tacit.errors import IdentityError
-from tacit.transport import Credentials, Limits, Link, Meter, Patience, Peer
+from tacit.transport import Credentials, Link, LinkLimits, Meter, Patience, Peer
 from tacit.transport.dial import Lane, Me, RefusalError, StrangerError, greet
 from tacit.transport.lobby import Guest, Lobby, Notes
 from tacit.transport.meeting import MAX_HALF_LINKS
@@ -37,7 +37,7 @@ class Acceptor:
         credentials: Credentials,
         listener: socket.socket,
         patience: Patience,
-        limits: Limits,
+        limits: LinkLimits,
     ) -> None:
         credentials.check()
         self._me = Me(me, credentials)

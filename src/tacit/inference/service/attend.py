@@ -21,7 +21,7 @@ from tacit.inference.service.walk import SharedWalk
 from tacit.mpc import find_protocol, sum_forecasts
 from tacit.party import Session, Usage, merge
 from tacit.result import Claim, Leak, Metric, Result
-from tacit.transport import Credentials, Limits, Patience, Peer, listen
+from tacit.transport import Credentials, LinkLimits, Patience, Peer, listen
 
 _MIB = 1 << 20
 Note = Callable[[str], None]
@@ -112,10 +112,10 @@ def _serve(session: Session, task: ServiceTask, post: Post, note: Note) -> Servi
             acceptor.close()
 
 
-def _client_limits(task: ServiceTask) -> Limits:
+def _client_limits(task: ServiceTask) -> LinkLimits:
     """Let a client make us keep no more than a few of its questions."""
     frame = max(_MIB, 8 * task.most_rows * max(prod(task.model.inputs), task.width))
-    return Limits(
+    return LinkLimits(
         max_frame_bytes=frame, queue_bytes=frame, prefetch_bytes=frame, stash_bytes=2 * frame
     )
 

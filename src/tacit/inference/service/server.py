@@ -20,7 +20,7 @@ from tacit.inference.service.task import ServiceTask
 from tacit.inference.service.walk import SharedWalk
 from tacit.mpc import Share
 from tacit.mpc.share import Spec
-from tacit.party import Fact, Ledger, Progress, Session
+from tacit.party import Fact, LeakLedger, Progress, Session
 
 _GLANCE_S = 0.2  # how long the stop of a service waits for a batch at most
 QUESTION = Fact(
@@ -43,7 +43,7 @@ class ServiceTally:
     """What a server or dealer has done so far; its size does not grow with the number of runs."""
 
     walk: SharedWalk
-    ledger: Ledger
+    ledger: LeakLedger
     questions: int = 0
     rows: int = 0
     batches: int = 0
@@ -225,7 +225,7 @@ def plan_service(task: ServiceTask, *, parties: tuple[str, ...]) -> SharedWalk:
 
 def _begin(session: Session, task: ServiceTask) -> ServiceTally:
     """Begin to count; what the session itself would note must not pile up over runs."""
-    ledger = Ledger()
+    ledger = LeakLedger()
     own = replace(session, ledger=ledger, progress=Progress())
     return ServiceTally(SharedWalk(task, session=own, is_endless=True), ledger)
 

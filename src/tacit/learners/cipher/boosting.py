@@ -6,11 +6,11 @@ from math import ceil, log2
 
 import numpy as np
 
-from tacit.crypto.cipher import BITS, Layout, Numbers, Scheme, wire_bytes
+from tacit.crypto.cipher import BITS, CipherLayout, Numbers, Scheme, wire_bytes
 from tacit.errors import ConfigError
 from tacit.learners.boosting import GradientBoosting, GradientBoostingClassifier
 from tacit.learners.cipher.exchange import FOLLOWS, KEY, PART, Floats, messages, shown
-from tacit.party.cost import Message, Round
+from tacit.party.cost import CostedMessage, Round
 from tacit.result import Claim, Leak
 
 Split = tuple[str, int, int] | None
@@ -69,10 +69,10 @@ class Boosting:
         # |gradient| ≤ 1, so that a sum over all rows is at most 2^46 in units: half of `_ROOM`.
         return min(32, 46 - ceil(log2(rows)))
 
-    def layout(self, rows: int) -> Layout:
+    def layout(self, rows: int) -> CipherLayout:
         """Return how the gradients of all rows are encrypted."""
         bound = 1 << self.frac_bits(rows)
-        return Layout(rows=rows, width=2, bound=bound, room=_ROOM, by_owner=True)
+        return CipherLayout(rows=rows, width=2, bound=bound, room=_ROOM, by_owner=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -213,9 +213,13 @@ def declare_boosting(
     if not asked:
         return rounds
     splits = {owner: most_splits(task, columns[owner]) for owner in task.passive}
-    pairs = tuple(Message(task.active, owner, 16 * count) for owner, count in splits.items())
+    pairs = tuple(CostedMessage(task.active, owner, 16 * count) for owner, count in splits.items())
     sides = {owner: asked * -(-count // 8) for owner, count in splits.items()}
-    return (*rounds, pairs, tuple(Message(one, task.active, size) for one, size in sides.items()))
+    return (
+        *rounds,
+        pairs,
+        tuple(CostedMessage(one, task.active, size) for one, size in sides.items()),
+    )
 
 
 def asked_nodes(node: Numbers, level: int) -> Numbers:
@@ -230,7 +234,7 @@ def asked_nodes(node: Numbers, level: int) -> Numbers:
     return found
 
 
-def sums_layout(task: Boosting, rows: int, outputs: int) -> Layout:
+def sums_layout(task: Boosting, rows: int, outputs: int) -> CipherLayout:
     """Return how sums come back to the active party."""
     fresh = task.layout(rows)
     return replace(fresh, rows=outputs, bound=fresh.room, form="released", by_owner=False)

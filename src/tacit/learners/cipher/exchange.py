@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 
 from tacit.crypto.cipher import (
+    CipherLayout,
     Ciphertext,
-    Layout,
     Numbers,
     PublicKey,
     Scheme,
@@ -25,7 +25,7 @@ from tacit.crypto.cipher.contract import Residues
 from tacit.crypto.field import Randomness
 from tacit.errors import InputError, PartyError
 from tacit.party import Fact, Session
-from tacit.party.cost import Message, Round
+from tacit.party.cost import CostedMessage, Round
 from tacit.result import Leak, Phase
 
 Floats = npt.NDArray[np.float64]
@@ -99,7 +99,7 @@ def shown(to: str, what: str, elements: int) -> Leak:
 def messages(sender: str, receiver: str, size: int) -> Round:
     """Say in which messages `send_bytes` sends so many bytes."""
     sizes = (min(_CHUNK, size - at) for at in range(0, size, _CHUNK))
-    return tuple(Message(sender, receiver, one) for one in sizes)
+    return tuple(CostedMessage(sender, receiver, one) for one in sizes)
 
 
 def send_bytes(
@@ -145,7 +145,7 @@ def send_sealed(session: Session, to: str, tag: str, key: PublicKey, sealed: Cip
 
 
 def recv_sealed(
-    session: Session, sender: str, tag: str, key: PublicKey, layout: Layout
+    session: Session, sender: str, tag: str, key: PublicKey, layout: CipherLayout
 ) -> Ciphertext:
     """Receive a ciphertext of the agreed layout, or say who sent none."""
     data = recv_bytes(session, sender, tag, key.wire_bytes(layout))
@@ -157,7 +157,7 @@ def recv_sealed(
 
 def ask_opening(
     session: Session, owner: str, key: PublicKey, result: Ciphertext, randomness: Randomness
-) -> tuple[Layout, Residues]:
+) -> tuple[CipherLayout, Residues]:
     """Send a result to the key owner under a perfect mask; returns what `take_opening` wants."""
     sent, mask = key.mask(result, randomness)
     session.publish(OUTPUTS, (sent.layout.rows,), to=(owner,))
@@ -165,7 +165,7 @@ def ask_opening(
     return sent.layout, mask
 
 
-def serve_opening(session: Session, asker: str, key: SecretKey, like: Layout) -> None:
+def serve_opening(session: Session, asker: str, key: SecretKey, like: CipherLayout) -> None:
     """Decrypt a masked result of a layout like this one, with other rows, for whoever masked it."""
     (outputs,) = session.learn(asker, OUTPUTS, to=(session.me,))
     if not 0 < outputs <= 1 << 20:
@@ -176,7 +176,7 @@ def serve_opening(session: Session, asker: str, key: SecretKey, like: Layout) ->
 
 
 def take_opening(
-    session: Session, owner: str, key: PublicKey, asked: tuple[Layout, Residues]
+    session: Session, owner: str, key: PublicKey, asked: tuple[CipherLayout, Residues]
 ) -> Numbers:
     """Receive what the key owner decrypted, and take the mask off."""
     layout, mask = asked

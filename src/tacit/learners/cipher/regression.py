@@ -17,7 +17,7 @@ import torch
 
 from tacit.crypto.cipher import (
     BITS,
-    Layout,
+    CipherLayout,
     Numbers,
     Scheme,
     make_key,
@@ -43,7 +43,7 @@ from tacit.learners.cipher.exchange import (
     take_opening,
 )
 from tacit.party import Session, merge
-from tacit.party.cost import Message, Round
+from tacit.party.cost import CostedMessage, Round
 from tacit.result import Claim, Leak
 from tacit.ring import Prg
 
@@ -112,11 +112,11 @@ class Regression:
             return own - (0.0 if y is None else y)
         return 0.25 * own - (0.0 if y is None else y - 0.5)
 
-    def layout(self, rows: int) -> Layout:
+    def layout(self, rows: int) -> CipherLayout:
         """Return how residuals of a batch are encrypted."""
         room = 1 << (46 if self.coordinator is None else 60)
         bound = int(LARGEST_RESIDUAL * 2**RESIDUAL_BITS)
-        return Layout(rows=rows, bound=bound, room=room, by_owner=self.coordinator is None)
+        return CipherLayout(rows=rows, bound=bound, room=room, by_owner=self.coordinator is None)
 
 
 def regress(
@@ -205,7 +205,7 @@ def regress_masked(
     _meet(session, task, peer, x)
     session.publish(PART, x.shape, to=(task.coordinator,))
     key, draw = recv_key(session, task.coordinator, task.cipher), Prg.from_os().bytes
-    matched = Layout(rows=len(x), bound=1, room=1 << 60, by_owner=True)
+    matched = CipherLayout(rows=len(x), bound=1, room=1 << 60, by_owner=True)
     mask = recv_sealed(session, task.coordinator, "matched", key, matched)
     whole, (start, weights) = _whole(x), _taken_up(kept, x.shape[1])
     for step, rows in islice(enumerate(task.batches(len(x))), start, None):
@@ -247,7 +247,7 @@ def coordinate(
             raise PartyError(owner, f"has {shape[0]} rows, wanted {len(matched)}")
         shapes[owner] = shape[1]
     draw, key = Prg.from_os().bytes, make_key(task.cipher, Prg.from_os().bytes)
-    layout = Layout(rows=len(matched), bound=1, room=1 << 60, by_owner=True)
+    layout = CipherLayout(rows=len(matched), bound=1, room=1 << 60, by_owner=True)
     sealed = key.encrypt(matched.reshape(-1, 1), layout, draw)
     for owner in owners:
         send_key(session, owner, key.public)
@@ -360,13 +360,13 @@ def declare_regression(
     sizes = {task.labelled: columns[task.labelled] + 1, task.other: columns[task.other]}
     rounds: list[Round] = []
     if task.coordinator is not None:
-        matched = Layout(rows=rows, bound=1, room=1 << 60, by_owner=True)
+        matched = CipherLayout(rows=rows, bound=1, room=1 << 60, by_owner=True)
         size = wire_bytes(task.cipher, matched, bits=bits)
         rounds.append(tuple(m for one in sizes for m in messages(task.coordinator, one, size)))
     for batch in islice(task.batches(rows), done, None):
         rounds += _declare_step(task, len(batch), sizes, bits)
     if asked:
-        rounds.append((Message(task.other, task.labelled, 8 * asked),))
+        rounds.append((CostedMessage(task.other, task.labelled, 8 * asked),))
     return tuple(rounds)
 
 
@@ -393,7 +393,7 @@ def _declare_step(
     yield messages(first, second, residual)
     for one, size in sizes.items():
         yield messages(one, task.coordinator, released[one])
-        yield (Message(task.coordinator, one, 8 * size),)
+        yield (CostedMessage(task.coordinator, one, 8 * size),)
 
 
 def _taken_up(kept: StepStore | None, columns: int) -> tuple[int, Floats]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.crypto.cipher import Layout, Numbers, Scheme, make_key
+from tacit.crypto.cipher import CipherLayout, Numbers, Scheme, make_key
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.learners.cipher.exchange import (
     Floats,
@@ -81,10 +81,10 @@ class Transfer:
         found: Floats = drawn / 2.0**63 / np.sqrt(columns)
         return found
 
-    def layout(self, rows: int) -> Layout:
+    def layout(self, rows: int) -> CipherLayout:
         """Return how a matrix of so many rows is encrypted."""
         bound = int(_CAP * 2**VALUE_BITS)
-        return Layout(rows=rows, width=self.width, bound=bound, room=_ROOM, by_owner=True)
+        return CipherLayout(rows=rows, width=self.width, bound=bound, room=_ROOM, by_owner=True)
 
 
 def carry_over(
@@ -153,7 +153,9 @@ def scores_of_target(session: Session, task: Transfer, x: Floats, learned: Float
         as they tell it. Cost: a ciphertext, a result and an opening; 3 rounds.
     """
     draw = Prg.from_os().bytes
-    layout = Layout(rows=task.width, bound=int(_CAP * 2**VALUE_BITS), room=_ROOM, by_owner=True)
+    layout = CipherLayout(
+        rows=task.width, bound=int(_CAP * 2**VALUE_BITS), room=_ROOM, by_owner=True
+    )
     if session.me == task.source:
         key = make_key(task.cipher, draw)
         send_key(session, task.target, key.public)

@@ -26,7 +26,7 @@ from tacit.llm.backend.records import TokenQuota, enrol
 from tacit.llm.model.machine import free_memory_bytes
 from tacit.llm.permuted import Account
 from tacit.party import Listener, Meeting, Progress, StatusPipe, joined, watch_parent
-from tacit.transport import Limits, Peer, listen
+from tacit.transport import LinkLimits, Peer, listen
 
 _WAIT_S = 7 * 86400.0
 """How long a server waits for its next user before it looks at its links again."""
@@ -54,7 +54,7 @@ class ChatSeat:
     identity: Identity
     listener: socket.socket | None
     connect_s: float
-    limits: Limits = field(default_factory=Limits)
+    limits: LinkLimits = field(default_factory=LinkLimits)
     is_dealt: bool = False
     """Whether the dealer has dealt before, and does not come."""
 
@@ -274,10 +274,10 @@ def _quota(job: ChatFile, keys: Path, most: int | None) -> TokenQuota | None:
     return None if most is None else TokenQuota(keys, job.parties["user"].key, most)
 
 
-def _link_limits(most: int) -> Limits:
+def _link_limits(most: int) -> LinkLimits:
     """Let a user fill the buffers of its links no further than its memory goes."""
-    usual = Limits()
-    return Limits(
+    usual = LinkLimits()
+    return LinkLimits(
         queue_bytes=max(1, min(usual.queue_bytes, most)),
         prefetch_bytes=max(1, min(usual.prefetch_bytes, most)),
         stash_bytes=max(1, min(usual.stash_bytes, most)),

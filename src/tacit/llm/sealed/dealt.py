@@ -18,7 +18,7 @@ from tacit.llm.sealed.passes import PASS_WORDS, Pass
 from tacit.llm.sealed.program import Outcome
 from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
 from tacit.llm.sealed.table import PassRunner, Table, sit_down
-from tacit.mpc import OpeningCache, Share, Words
+from tacit.mpc import EncodedInput, OpeningCache, Share
 from tacit.mpc.material.offline import Material, open_material
 from tacit.mpc.material.recorder import Next
 from tacit.mpc.share import Spec
@@ -84,7 +84,7 @@ class DealtTable:
         return step
 
     def compute(
-        self, step: Pass, inputs: Mapping[str, Tensor | Words], kept: Mapping[str, Share]
+        self, step: Pass, inputs: Mapping[str, Tensor | EncodedInput], kept: Mapping[str, Share]
     ) -> Outcome[Share]:
         """Compute the next pass of the schedule, which takes up nothing but the dealer's noise."""
         number, self._at = self._at, self._at + 1

@@ -20,7 +20,7 @@ from tacit.llm.sealed.passes import KvShares, Pass, leaks_of_pass, row_bytes
 from tacit.llm.sealed.program import Passing
 from tacit.llm.sealed.schedule import Schedule
 from tacit.llm.sealed.table import GAIN, Table, plan_all, sit_down
-from tacit.mpc import Plan, Words
+from tacit.mpc import EncodedInput, Plan
 from tacit.party import Session, merge
 from tacit.result import Leak
 
@@ -37,7 +37,7 @@ class SealedVault:
     """
 
     architecture: Architecture
-    weights: Mapping[str, Tensor | Words] = field(repr=False)
+    weights: Mapping[str, Tensor | EncodedInput] = field(repr=False)
     bounds: dict[str, float]
     gain: int
     reveal: Reveal = "token"
@@ -125,7 +125,7 @@ def open_sealed_vault(
         (2.0**gain * shortest, 2.0**gain * longest)
         for shortest, longest in _lengths(model, [*usual, *map(list, probes)])
     ]
-    weights, found = dict[str, Tensor | Words](), dict[str, float]()
+    weights, found = dict[str, Tensor | EncodedInput](), dict[str, float]()
     # As in the checkpoint: a word keeps fewer bits of a weight than a float does.
     for part in fold(model, gain_bits=gain, dtype=torch.float32):
         weights |= {name: _kept(name, values) for name, values in part.items()}
@@ -134,7 +134,7 @@ def open_sealed_vault(
     return SealedVault(a, weights, place(a, found, sizes), gain, reveal)
 
 
-def _kept(name: str, values: Tensor) -> Tensor | Words:
+def _kept(name: str, values: Tensor) -> Tensor | EncodedInput:
     """Encode what is multiplied, once; what is added is little, and encoded in every pass."""
     if name == "positions" or name.endswith(".bias"):
         return values
@@ -142,7 +142,7 @@ def _kept(name: str, values: Tensor) -> Tensor | Words:
     rows = values.t() if values.ndim == 2 and values.stride(0) == 1 else values
     panels = rows.split_with_sizes(ring.panel_rows(tuple(rows.shape)))
     words = ring.encode_narrow(panels, tuple(rows.shape), frac_bits=FRAC_BITS)
-    return Words(words if rows is values else words.t(), FRAC_BITS)
+    return EncodedInput(words if rows is values else words.t(), FRAC_BITS)
 
 
 def _lengths(model: LanguageModel, probes: list[list[int]]) -> list[tuple[float, float]]:
@@ -220,7 +220,7 @@ def serve_sealed_dealer(
         account.clear()
 
 
-def read_by(vault: SealedVault, step: Pass) -> Mapping[str, Tensor | Words]:
+def read_by(vault: SealedVault, step: Pass) -> Mapping[str, Tensor | EncodedInput]:
     """Return the owner's part of what a pass reads."""
     positions = vault.weights.get("positions")
     if not isinstance(positions, Tensor):

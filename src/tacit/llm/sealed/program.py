@@ -22,8 +22,8 @@ from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.bounds import FRAC_BITS, factor_bits, mixed_bits, stream_bits, weight_shapes
 from tacit.llm.sealed.choosing import adjusted, drawn
 from tacit.llm.sealed.passes import Pass, swap, told_words
-from tacit.mpc import Told
-from tacit.mpc.functions.norms import Part, Watch
+from tacit.mpc import PublicInput
+from tacit.mpc.functions.norms import RangeWatch, RowProduct
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import SPARE_BITS, WORD_BITS, words_of
 
@@ -46,7 +46,7 @@ class NormFacts(TypedDict, Generic[V]):
     eps: float
     largest_mean: float
     centred: bool
-    watch: Watch[V]
+    watch: RangeWatch[V]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Passing:
         a, w = self.architecture, self._weights(ops)
         x = self._embedded(ops, w, step)
         keys, values, answer = list[V](), list[V](), None
-        watch = Watch[V]()
+        watch = RangeWatch[V]()
         for i in range(a.layers):
             key, value, attended, skip = self._attend(ops, w, step, i, x, watch, resumes=resumes)
             keys.append(key)
@@ -153,7 +153,7 @@ class Passing:
         step: Pass,
         i: int,
         x: V,
-        watch: Watch[V],
+        watch: RangeWatch[V],
         *,
         resumes: bool,
     ) -> tuple[V, V, V | None, V | None]:
@@ -189,7 +189,7 @@ class Passing:
         scores = ops.matmul_within(stacked, ops.transpose(keys, 2, 3), bound=most)
         # The causal mask is public and comes with each pass, as it says where tokens stand: the
         # plan does not depend on it. The scale 1 / √d is in the queries' weights (see `fold`).
-        seen = Told(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
+        seen = PublicInput(f"seen.{a.window_of(i)}", (shared * rows, step.room), 0, 1)
         bits = mixed_bits(self._stream_bits, step.room)
         mixed = ops.attention_mixed(scores, seen, values, frac_bits=bits, watch=watch)
         mixed = ops.transpose(ops.reshape(mixed, (1, a.heads, rows, a.head_dim)), 1, 2)
@@ -205,8 +205,8 @@ class Passing:
         norm: str,
         name: str,
         x: V,
-        watch: Watch[V],
-        parts: Callable[[V], list[Part[V]]],
+        watch: RangeWatch[V],
+        parts: Callable[[V], list[RowProduct[V]]],
     ) -> tuple[list[V], Callable[[], V]]:
         """Return the parts of an affine map of normalised rows, and what gives the rows."""
         layer = norm.split(".")[0]
@@ -226,7 +226,7 @@ class Passing:
             outs = [ops.add(one, own.value) for one, own in both]
         return outs, normal
 
-    def _heads(self, ops: ProtocolOps[V], step: Pass, i: int, joined: V) -> list[Part[V]]:
+    def _heads(self, ops: ProtocolOps[V], step: Pass, i: int, joined: V) -> list[RowProduct[V]]:
         """Cut queries and keys, turned if they have no norm of their own, and values."""
         a, bounds = self.architecture, self.bounds
         both = _cut(ops, joined, 0, a.heads + a.kv_heads, a.head_dim)
@@ -237,10 +237,10 @@ class Passing:
         most = 2 * max(bounds[f"{i}.q"], bounds[f"{i}.k"])
         spared = max(0, ceil(log2(bounds[f"{i}.scores"])) - _SCORE_BITS)
         spared = spared if spared <= _SPARED_BITS and not a.has_qk_norm else 0
-        return [Part(both, most, spared), Part(value, bounds[f"{i}.v"])]
+        return [RowProduct(both, most, spared), RowProduct(value, bounds[f"{i}.v"])]
 
     def _post_norm(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, part: int, x: V, watch: Watch[V]
+        self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, part: int, x: V, watch: RangeWatch[V]
     ) -> V:
         """Normalise what is added to the stream, where a model does."""
         if not self.architecture.has_post_norm:
@@ -272,7 +272,7 @@ class Passing:
         # public numbers, so no round and no material.
         places, _ = swap(a)
         cos, sin = (
-            Told(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
+            PublicInput(f"{name}.{window}", (step.rows, a.head_dim), FRAC_BITS, 1 << FRAC_BITS)
             for name in ("cos", "sin")
         )
         swapped = ops.take(both, places, dim=3)
@@ -315,14 +315,16 @@ class Passing:
 
         return join
 
-    def _fed(self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V, watch: Watch[V]) -> V:
+    def _fed(
+        self, ops: ProtocolOps[V], w: Mapping[str, V], i: int, x: V, watch: RangeWatch[V]
+    ) -> V:
         a = self.architecture
         kinds = ("gate", "up") if a.has_gate else ("up",)
 
-        def parts(joined: V) -> list[Part[V]]:
+        def parts(joined: V) -> list[RowProduct[V]]:
             cuts = (range(at * a.ffn, (at + 1) * a.ffn) for at in range(len(kinds)))
             return [
-                Part(ops.take(joined, cut, dim=1), self.bounds[f"{i}.{kind}"])
+                RowProduct(ops.take(joined, cut, dim=1), self.bounds[f"{i}.{kind}"])
                 for kind, cut in zip(kinds, cuts, strict=True)
             ]
 
@@ -340,7 +342,7 @@ class Passing:
         return ops.add(self._skip(ops, w, f"{i}.skip2", x, normal), out)
 
     def _answer(
-        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V, watch: Watch[V]
+        self, ops: ProtocolOps[V], w: Mapping[str, V], step: Pass, x: V, watch: RangeWatch[V]
     ) -> V:
         """Give the scores of the next token, or the best of them."""
         # Of the last row alone: the vocabulary is the widest matrix of the model.
@@ -367,11 +369,11 @@ class Passing:
             return x
         return ops.add(ops.mul(normal(), w[f"{name}.weight"]), w[f"{name}.bias"])
 
-    def _norm(self, ops: ProtocolOps[V], name: str, x: V, watch: Watch[V]) -> V:
+    def _norm(self, ops: ProtocolOps[V], name: str, x: V, watch: RangeWatch[V]) -> V:
         """Normalise rows, of which the longest of a probe is known."""
         return ops.norm_within(x, **self._norm_facts(name, watch))
 
-    def _norm_facts(self, name: str, watch: Watch[V]) -> NormFacts[V]:
+    def _norm_facts(self, name: str, watch: RangeWatch[V]) -> NormFacts[V]:
         a = self.architecture
         return {
             # The stream is larger by 2^gain_bits, its mean square by 4^gain_bits.

@@ -18,11 +18,11 @@ from tacit.llm.sealed.passes import LEAVE, PASS_WORDS, ROOM, Pass, read_pass, ro
 from tacit.llm.sealed.program import Outcome, Passing
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.mpc import (
+    EncodedInput,
     OpeningCache,
     Plan,
     Roles,
     Share,
-    Words,
     attend,
     compute,
     deal_ahead,
@@ -77,7 +77,7 @@ class Table:
 
     @without_collections()
     def compute(
-        self, step: Pass, inputs: Mapping[str, Tensor | Words], kept: Mapping[str, Share]
+        self, step: Pass, inputs: Mapping[str, Tensor | EncodedInput], kept: Mapping[str, Share]
     ) -> Outcome[Share]:
         """Compute a pass as the owner or the user."""
         run = self._begin(step)
@@ -335,7 +335,7 @@ class PassRunner:
         step: Pass,
         now: Next,
         *,
-        inputs: Mapping[str, Tensor | Words],
+        inputs: Mapping[str, Tensor | EncodedInput],
         kept: Mapping[str, Share],
         told: Mapping[str, Tensor],
         following: Next | None,

@@ -22,7 +22,7 @@ from tacit.mpc.material.randomness import OpeningMask, OpeningTriple, Parts
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.products import MatMul, Product, TransposedMatMul
 from tacit.mpc.share import AnyShare, AnySpec, Mask, MaskedOpening, OpeningSpec, Party, Share, Spec
-from tacit.party.cost import Message
+from tacit.party.cost import CostedMessage
 
 SPILLED_BYTES = 64 << 20
 """An opening that is larger is kept in a file that has no name, which the system may page out."""
@@ -102,7 +102,7 @@ class OpenCoded:
         """Say what is sent."""
         holder = self._holder(roles)
         other = roles.second if holder == "first" else roles.first
-        message = Message(self.owner, other, WORD_BYTES * self.shape[0] * self.shape[1])
+        message = CostedMessage(self.owner, other, WORD_BYTES * self.shape[0] * self.shape[1])
         need = OpeningMask(0, self.shape, holder)
         return Declaration(out=None, needs=(need,), offline=((message,),))
 

@@ -21,7 +21,7 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "multiply": Multiply,
     "multiply_coded": MultiplyCoded,
     "offset": public.Offset,
-    "part": local.Part,
+    "part": local.Pick,
     "truncate": Truncate,
     "project": public.Project,
     "restate": local.Restate,

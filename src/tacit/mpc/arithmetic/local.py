@@ -231,7 +231,7 @@ class Transpose:
 
 
 @dataclass(frozen=True)
-class Part:
+class Pick:
     """Take one index of the first dimension. Guarantee: nothing is sent. Cost: 0 rounds."""
 
     index: int

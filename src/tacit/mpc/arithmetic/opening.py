@@ -30,7 +30,7 @@ from tacit.mpc.share import (
     Share,
     Spec,
 )
-from tacit.party.cost import Message, Round
+from tacit.party.cost import CostedMessage, Round
 from tacit.result import Phase
 
 
@@ -67,7 +67,7 @@ class OpenMasked:
                 if owner != other
             )
             if size:
-                messages.append(Message(sender, receiver, size))
+                messages.append(CostedMessage(sender, receiver, size))
         rounds: tuple[Round, ...] = (tuple(messages),)
         needs = self._needs(operands)
         if self.is_posted:

@@ -9,7 +9,7 @@ from tacit import ring
 from tacit.errors import InputError
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import OpeningTriple, Parts
-from tacit.mpc.products import Elementwise, Product
+from tacit.mpc.products import Hadamard, Product
 from tacit.mpc.share import AnyShare, AnySpec, MaskedOpening, OpeningSpec, Share, Spec, words_of
 
 
@@ -36,7 +36,7 @@ class Multiply:
         return Declaration(out=out, needs=(triple,))
 
     def _out(self, x: OpeningSpec, y: OpeningSpec) -> Spec:
-        if (x.rescaled or y.rescaled) and not isinstance(self.product, Elementwise):
+        if (x.rescaled or y.rescaled) and not isinstance(self.product, Hadamard):
             raise InputError(
                 "what was rescaled while it was opened is multiplied element-wise only"
             )

@@ -65,7 +65,7 @@ def _laid_out(public: Public, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Told:
+class PublicInput:
     """Words that everyone knows when a run begins, and no part of the plan but by name and size.
 
     One plan then serves all runs that differ in them alone. ``largest`` bounds their size.
@@ -96,7 +96,7 @@ class Weigh:
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the factors.
     """
 
-    factors: Public | Told
+    factors: Public | PublicInput
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out."""

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.mpc.functions.curve import Curve
+from tacit.mpc.functions.curve import PiecewiseCurve
 
 
 def select_pieces(
-    curve: Curve, c: Tensor, tau: Tensor, r: Tensor, powers: Tensor, *, is_first: bool
+    curve: PiecewiseCurve, c: Tensor, tau: Tensor, r: Tensor, powers: Tensor, *, is_first: bool
 ) -> Tensor:
     """Add up the pieces: p_0(x) + Σ_k b_k·(p_k - p_{k-1})(x), for b_k = τ_k ⊕ ρ_k and x = c - r.
 

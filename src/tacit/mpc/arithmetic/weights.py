@@ -19,7 +19,7 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import OpeningMask
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.share import AnySpec, Mask, MaskedOpening, OpeningSpec, Party, Spec
-from tacit.party.cost import Message
+from tacit.party.cost import CostedMessage
 from tacit.ring import Prg
 
 MESSAGE_BYTES = 32 << 20
@@ -27,7 +27,7 @@ MESSAGE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
+class EncodedInput:
     """An input that its owner has encoded before, whole multiples of 2^-frac_bits.
 
     The tensor may be of int8, int16, int32 or int64: see `tacit.ring.narrowed`.
@@ -55,7 +55,7 @@ class OpenWeight:
         """Say what is sent. The owner draws the mask itself, so that no material is handed out."""
         other = roles.second if self._holder(roles) == "first" else roles.first
         row = WORD_BYTES * (self.spec.elements // max(1, self.spec.shape[0]))
-        messages = tuple(Message(self.owner, other, row * rows) for rows in self._parts())
+        messages = tuple(CostedMessage(self.owner, other, row * rows) for rows in self._parts())
         return Declaration(out=None, offline=(messages,))
 
     def opening(self, step: int, roles: Roles) -> OpeningSpec:
@@ -68,7 +68,7 @@ class OpenWeight:
         )
 
     def run(
-        self, channel: Channel, prg: Prg, given: Tensor | Words | None, *, on: torch.device
+        self, channel: Channel, prg: Prg, given: Tensor | EncodedInput | None, *, on: torch.device
     ) -> MaskedOpening:
         """Send the masked words, as their owner, or keep them.
 
@@ -109,9 +109,9 @@ class OpenWeight:
             at += rows
         return opened
 
-    def _words(self, given: Tensor | Words | None) -> Tensor:
+    def _words(self, given: Tensor | EncodedInput | None) -> Tensor:
         """Return my words, after checking that they are what everyone was told they would be."""
-        if not isinstance(given, Words):
+        if not isinstance(given, EncodedInput):
             step = Input(self.owner, self.name, self.spec)
             return ring.narrowed(encode_input(step, given))
         facts = tuple(given.words.shape), given.frac_bits

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mpc import shapes
-from tacit.mpc.arithmetic.public import Public, Told
-from tacit.mpc.functions.norms import Watch
+from tacit.mpc.arithmetic.public import Public, PublicInput
+from tacit.mpc.functions.norms import RangeWatch
 from tacit.mpc.functions.ordering import maximum
 from tacit.mpc.functions.roots import reciprocal
 from tacit.mpc.functions.softmax import LARGEST_SHARE, hide, softmax
@@ -31,7 +31,10 @@ _LOUD = 42
 
 
 def attention(
-    ops: RescalingVerbs[V], scores: V, seen: Tensor | Told, watch: Watch[V] | None = None
+    ops: RescalingVerbs[V],
+    scores: V,
+    seen: Tensor | PublicInput,
+    watch: RangeWatch[V] | None = None,
 ) -> V:
     """Give exp(x) / Σ exp(x) along the last dimension, over those that a public mask lets see.
 
@@ -48,7 +51,7 @@ def attention(
     """
     shapes.axis(ops.shape(scores), -1)
     if not ops.has("count_reaching"):
-        if isinstance(seen, Told):
+        if isinstance(seen, PublicInput):
             raise InputError("what is seen is told for every run under 'sealed' alone")
         return softmax(ops, scores if bool(seen.all()) else hide(ops, scores, seen), dim=-1)
     return _shares(ops, _exps(ops, scores, seen, watch))
@@ -57,11 +60,11 @@ def attention(
 def attention_mixed(
     ops: RescalingVerbs[V],
     scores: V,
-    seen: Tensor | Told,
+    seen: Tensor | PublicInput,
     values: Callable[[], V],
     *,
     frac_bits: tuple[int, int],
-    watch: Watch[V] | None = None,
+    watch: RangeWatch[V] | None = None,
 ) -> V:
     """Average rows of values by `attention`: those of a few rows are mixed before they are divided.
 
@@ -92,12 +95,14 @@ def _is_many(ops: RescalingVerbs[V], scores: V) -> bool:
     return ops.number(scores, "softmax").elements > MANY
 
 
-def _exps(ops: RescalingVerbs[V], scores: V, seen: Tensor | Told, watch: Watch[V] | None) -> V:
+def _exps(
+    ops: RescalingVerbs[V], scores: V, seen: Tensor | PublicInput, watch: RangeWatch[V] | None
+) -> V:
     """Give exp of scores less what their row has in common, and 0 of what is not seen."""
     scores, is_many = ops.ready(scores), _is_many(ops, scores)
     # Scores that saturate give a wrong answer, so that somebody has to watch them.
     is_unwatched = watch is None and ops.number(scores, "softmax").bound > REACH
-    if (is_many or is_unwatched) and not isinstance(seen, Told):
+    if (is_many or is_unwatched) and not isinstance(seen, PublicInput):
         exps = _exps_below_largest(ops, scores, seen)
     else:
         exps = _exps_below_level(ops, scores, seen, watch)
@@ -124,7 +129,7 @@ def _exps_below_largest(ops: RescalingVerbs[V], scores: V, seen: Tensor) -> V:
 
 
 def _exps_below_level(
-    ops: RescalingVerbs[V], scores: V, seen: Tensor | Told, watch: Watch[V] | None
+    ops: RescalingVerbs[V], scores: V, seen: Tensor | PublicInput, watch: RangeWatch[V] | None
 ) -> V:
     """Give exp of scores less a level that none of their row exceeds, and 0 of what is not seen."""
     can_saturate = ops.number(scores, "softmax").bound > REACH
@@ -141,7 +146,7 @@ def _exps_below_level(
         exps = ops.apply(ops.make("decay", known.frac_bits, known.bound, value_bits), below)
     else:
         exps = ops.exp(below)
-    if isinstance(seen, Told):
+    if isinstance(seen, PublicInput):
         return ops.weigh(exps, seen)
     return exps if bool(seen.all()) else ops.weigh(exps, seen.to(torch.float64))
 
@@ -163,11 +168,13 @@ def saturated(ops: RescalingVerbs[V], x: V, *, frac_bits: int | None = None) -> 
     return ops.apply(ops.make("saturate", kept, SATURATED, STEP, drop), ops.ready(x))
 
 
-def _levels(ops: RescalingVerbs[V], x: V, seen: Tensor | Told) -> V:
+def _levels(ops: RescalingVerbs[V], x: V, seen: Tensor | PublicInput) -> V:
     """Tell of each row which whole numbers around zero its seen elements reach, within one."""
     side = int(ops.number(x, "counting").bound) + 2
-    shown: Public | Told
-    shown = seen if isinstance(seen, Told) else Public.of(seen.to(torch.float64), frac_bits=0)
+    shown: Public | PublicInput
+    shown = (
+        seen if isinstance(seen, PublicInput) else Public.of(seen.to(torch.float64), frac_bits=0)
+    )
     counts = ops.apply(ops.make("count_reaching", 0, 2 * side, shown), x)
     return ops.apply(ops.make("reached"), counts)
 

@@ -11,7 +11,7 @@ from tacit.mpc import tables
 
 
 @dataclass(frozen=True)
-class Curve:
+class PiecewiseCurve:
     """A function made of pieces: piece k holds from breakpoint k - 1 up to breakpoint k.
 
     A piece is a polynomial of x with coefficients in the ring, lowest first. It need not make

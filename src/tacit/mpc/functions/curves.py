@@ -13,7 +13,7 @@ from math import ceil, comb, erf, exp, floor, log, log1p, log2, sqrt
 import numpy as np
 
 from tacit.errors import RangeError
-from tacit.mpc.functions.curve import Curve
+from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.functions.elementwise import ELEMENTWISE, SMALLEST
 from tacit.mpc.share import HEADROOM_BITS
 
@@ -172,7 +172,7 @@ def _room(largest: float) -> int:
 @cache
 def curve_of(
     name: str, frac_bits: int, bound: float, *, is_many: bool = False, is_rescaled: bool = False
-) -> Curve:
+) -> PiecewiseCurve:
     """Cut a function into pieces for inputs of that precision and size."""
     outline = OUTLINES[name]
     largest = ELEMENTWISE[name].largest(bound)
@@ -195,7 +195,7 @@ def curve_of(
 
 
 @cache
-def decay_curve(frac_bits: int, bound: float, value_bits: int) -> Curve:
+def decay_curve(frac_bits: int, bound: float, value_bits: int) -> PiecewiseCurve:
     """Cut exp of numbers of at most zero on a grid; what lies just above zero is more than one.
 
     Values have so many fraction bits.
@@ -206,7 +206,7 @@ def decay_curve(frac_bits: int, bound: float, value_bits: int) -> Curve:
 
 def cut_outline(
     outline: Outline, frac_bits: int, bound: float, largest: float, value_bits: int
-) -> Curve:
+) -> PiecewiseCurve:
     """Cut a function into pieces whose breakpoints lie on a grid, if one is fine enough."""
     # Of large bounds the squares keep few bits: their rounding counts as error. Cubics keep all.
     spare_bits = value_bits - outline.degree * frac_bits
@@ -218,7 +218,7 @@ def cut_outline(
     breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
     slack = (round(log2(step * 2**frac_bits)),) * len(breaks) if step else ()
     pieces = _pieces(outline, edges, step, frac_bits, value_bits)
-    return Curve(breaks, pieces, value_bits, largest + 2.0**-8, slack)
+    return PiecewiseCurve(breaks, pieces, value_bits, largest + 2.0**-8, slack)
 
 
 @cache  # a model has many bounds, and few of them lie on another grid
@@ -235,13 +235,13 @@ def _pieces(
     return (*pieces, _polynomial(outline.above, frac_bits, value_bits))
 
 
-def _exact(outline: Outline, frac_bits: int, largest: float) -> Curve:
+def _exact(outline: Outline, frac_bits: int, largest: float) -> PiecewiseCurve:
     """Make a curve of whole coefficients, whose values keep the precision of the input."""
     pieces = tuple(
         tuple(round(a * 2 ** (frac_bits * (j == 0))) for j, a in enumerate(side))
         for side in (outline.below, outline.above)
     )
-    return Curve((round(outline.low * 2**frac_bits),), pieces, frac_bits, largest)
+    return PiecewiseCurve((round(outline.low * 2**frac_bits),), pieces, frac_bits, largest)
 
 
 def _polynomial(coefficients: Sequence[float], frac_bits: int, value_bits: int) -> tuple[int, ...]:
@@ -308,7 +308,7 @@ def fit_through_zero(
 
 def powers_of_two(
     frac_bits: int, bound: float, exponents: Sequence[Callable[[int], float]]
-) -> tuple[Curve, ...]:
+) -> tuple[PiecewiseCurve, ...]:
     """Make step functions of the binary exponent k of x, 2^k <= x < 2^(k+1).
 
     Below the least k they stay at its value, but for the first where the bound is wide: that is
@@ -329,7 +329,7 @@ def powers_of_two(
         if is_wide:
             values.insert(0, values[0] if number else 0.0)
         pieces = tuple((round(v * 2**value_bits),) for v in values)
-        curves.append(Curve(breaks, pieces, value_bits, max(abs(v) for v in values)))
+        curves.append(PiecewiseCurve(breaks, pieces, value_bits, max(abs(v) for v in values)))
     return tuple(curves)
 
 
@@ -351,7 +351,7 @@ def is_wide_range(frac_bits: int, bound: float) -> bool:
 
 
 @cache
-def smooth(name: str, frac_bits: int) -> Curve:
+def smooth(name: str, frac_bits: int) -> PiecewiseCurve:
     """Cut a function of a normalised argument into pieces; it is constant outside its interval."""
     function, low, high, count = NORMALISED[name]
     value_bits = min(3 * frac_bits, HEADROOM_BITS - 4)
@@ -362,7 +362,7 @@ def smooth(name: str, frac_bits: int) -> Curve:
     ]
     pieces.append(_polynomial((function(high),), frac_bits, value_bits))
     breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
-    return Curve(breaks, tuple(pieces), value_bits, 1.25)
+    return PiecewiseCurve(breaks, tuple(pieces), value_bits, 1.25)
 
 
 NORMALISED: dict[str, tuple[Function, float, float, int]] = {

@@ -26,7 +26,7 @@ _ROUGH_BITS = 10
 
 
 @dataclass
-class Watch(Generic[V]):
+class RangeWatch(Generic[V]):
     """What a program computes on the way to tell, in the end, whether every value was in range.
 
     Attributes:
@@ -41,7 +41,7 @@ class Watch(Generic[V]):
 
 
 @dataclass(frozen=True)
-class Part(Generic[V]):
+class RowProduct(Generic[V]):
     """A part of a product of rows in front of their norm.
 
     Attributes:
@@ -121,7 +121,7 @@ def norm_within(
     eps: float,
     largest_mean: float,
     centred: bool,
-    watch: Watch[V] | None = None,
+    watch: RangeWatch[V] | None = None,
 ) -> V:
     """Bring the last dimension to a mean square of 1, and before to mean 0 if it is to be centred.
 
@@ -148,9 +148,9 @@ def product_behind_norm(
     largest_mean: float,
     centred: bool,
     bound: float,
-    parts: Callable[[V], Sequence[Part[V]]],
+    parts: Callable[[V], Sequence[RowProduct[V]]],
     turns: bool = False,
-    watch: Watch[V] | None = None,
+    watch: RangeWatch[V] | None = None,
 ) -> tuple[list[V], Callable[[], V]]:
     """Multiply the rows that `norm_within` would give with a matrix, a round earlier.
 
@@ -226,7 +226,7 @@ def _rows(
     eps: float,
     largest_mean: float,
     centred: bool,
-    watch: Watch[V] | None,
+    watch: RangeWatch[V] | None,
 ) -> _Rows[V]:
     """Open rows for products, and square them."""
     shape = ops.shape(x)
@@ -256,7 +256,9 @@ def _rows(
     return _Rows(x, total, shape, most, eps, bits, 2 * ops.frac_bits + 4 - bits, unit)
 
 
-def _inverse(ops: RescalingVerbs[V], rows: _Rows[V], watch: Watch[V] | None) -> Callable[[], V]:
+def _inverse(
+    ops: RescalingVerbs[V], rows: _Rows[V], watch: RangeWatch[V] | None
+) -> Callable[[], V]:
     """Begin to compute what rows are to be multiplied with, (…, 1)."""
     count = rows.shape[-1]
     whole = ceil(log2(count))
@@ -308,7 +310,7 @@ def _excess(ops: RescalingVerbs[V], row: V, stated: V, most: float, bits: int) -
     return ops.reshape(excess, (prod(ops.shape(row)[:-1]),))
 
 
-def out_of_range(ops: RescalingVerbs[V], watch: Watch[V]) -> V:
+def out_of_range(ops: RescalingVerbs[V], watch: RangeWatch[V]) -> V:
     """Count, as shares: rows whose length was out of range, and rows of scores that saturated.
 
     Guarantee: that of the kernels. Error: a row within an eighth of the largest may count. Cost

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError, RangeError
-from tacit.mpc.functions.curve import Curve
+from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.share import HEADROOM_BITS
 
 Coefficients = tuple[float, ...]
@@ -94,7 +94,7 @@ def largest_on(coefficients: Coefficients, low: float, high: float) -> float:
 
 
 @cache
-def curve_of_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Curve:
+def curve_of_pieces(pieces: Pieces, frac_bits: int, bound: float) -> PiecewiseCurve:
     """Bring pieces to ring coefficients, for arguments of that precision and size.
 
     Constants and whole slopes are exact; other coefficients are rounded as finely as the word
@@ -113,14 +113,16 @@ def curve_of_pieces(pieces: Pieces, frac_bits: int, bound: float) -> Curve:
         _rounded(one, low, high, frac_bits, value_bits)
         for one, (low, high) in zip(pieces.polynomials, pieces.intervals(bound), strict=True)
     ]
-    return Curve(breaks, tuple(rounded), value_bits, largest + LARGEST_ERROR)
+    return PiecewiseCurve(breaks, tuple(rounded), value_bits, largest + LARGEST_ERROR)
 
 
 def _is_whole(coefficients: Coefficients) -> bool:
     return len(coefficients) < 3 and all(float(a).is_integer() for a in coefficients[1:])
 
 
-def _exact(pieces: Pieces, breaks: tuple[int, ...], frac_bits: int, largest: float) -> Curve:
+def _exact(
+    pieces: Pieces, breaks: tuple[int, ...], frac_bits: int, largest: float
+) -> PiecewiseCurve:
     """Keep the precision of the argument, or none if every value is a whole constant."""
     constants = all(len(one) == 1 and one[0].is_integer() for one in pieces.polynomials)
     value_bits = 0 if constants else frac_bits
@@ -129,7 +131,9 @@ def _exact(pieces: Pieces, breaks: tuple[int, ...], frac_bits: int, largest: flo
         for one in pieces.polynomials
     )
     # Rounding the constant of a piece may carry its value half a unit beyond the bound.
-    return Curve(breaks, polynomials, value_bits, largest + (0 if constants else 2.0**-value_bits))
+    return PiecewiseCurve(
+        breaks, polynomials, value_bits, largest + (0 if constants else 2.0**-value_bits)
+    )
 
 
 def _rounded(

@@ -7,7 +7,7 @@ from math import log2
 from typing import Any
 
 from tacit.mpc.arithmetic.local import numeric
-from tacit.mpc.functions.curve import Curve
+from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.functions.curves import curve_of, decay_curve, powers_of_two, smooth
 from tacit.mpc.functions.pieces import Pieces, curve_of_pieces
 from tacit.mpc.functions.poles import DECLINES, decline_curve
@@ -22,7 +22,7 @@ class Pieced:
     """
 
     name: str
-    curves: tuple[Curve, ...]
+    curves: tuple[PiecewiseCurve, ...]
     drop: int = 0
 
     def argument(self, spec: AnySpec) -> Spec:
@@ -39,7 +39,7 @@ class Pieced:
 
 
 def compared_by(
-    kernel: Callable[[str, tuple[Curve, ...], int], Any], pieced: Callable[..., Pieced]
+    kernel: Callable[[str, tuple[PiecewiseCurve, ...], int], Any], pieced: Callable[..., Pieced]
 ) -> Callable[..., Any]:
     """Let a protocol's kernel carry out a function of pieces."""
 
@@ -78,14 +78,14 @@ def flagged(name: str, frac_bits: int, bound: float, drop: int, gain: float) -> 
     """Cut a function with a pole, and beside it one last place where its argument is too small."""
     curve = decline_curve(name, frac_bits, bound, gain)
     pieces = ((1,), *((0,) * (curve.degree + 1) for _ in curve.breaks))
-    flag = Curve(curve.breaks, pieces, curve.frac_bits, 2.0**-curve.frac_bits, curve.slack)
+    flag = PiecewiseCurve(curve.breaks, pieces, curve.frac_bits, 2.0**-curve.frac_bits, curve.slack)
     return Pieced(name, (curve, flag), drop)
 
 
 @cache
 def reached() -> Pieced:
     """Tell whole numbers of at least one from zero."""
-    return Pieced("reached", (Curve((1,), ((0,), (1,)), 0, 1.0, (0,)),))
+    return Pieced("reached", (PiecewiseCurve((1,), ((0,), (1,)), 0, 1.0, (0,)),))
 
 
 @cache
@@ -93,7 +93,7 @@ def saturate(frac_bits: int, bound: float, step: float, drop: int) -> Pieced:
     """Keep numbers near ±bound at most, in pieces that hold one step below their breakpoints."""
     edge, slack = round(bound * 2**frac_bits), round(log2(step * 2**frac_bits))
     pieces = ((-edge,), (0, 1), (edge,))
-    curve = Curve((-edge, edge), pieces, frac_bits, bound + step, (slack, slack))
+    curve = PiecewiseCurve((-edge, edge), pieces, frac_bits, bound + step, (slack, slack))
     return Pieced("saturate", (curve,), drop)
 
 

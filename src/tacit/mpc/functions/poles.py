@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import ceil, floor, log, log2
 
 from tacit.errors import RangeError
-from tacit.mpc.functions.curve import Curve
+from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.functions.curves import interpolate
 from tacit.mpc.functions.elementwise import ELEMENTWISE, SMALLEST
 from tacit.mpc.share import HEADROOM_BITS
@@ -62,7 +62,7 @@ DECLINES = {
 
 
 @cache
-def decline_curve(name: str, frac_bits: int, bound: float, gain: float = 1.0) -> Curve:
+def decline_curve(name: str, frac_bits: int, bound: float, gain: float = 1.0) -> PiecewiseCurve:
     """Cut a function, times a gain of at most one, into parabolas and, where need be, lines.
 
     Below 2^-8 it stays at its value there; above the bound nothing can be.
@@ -74,7 +74,7 @@ def decline_curve(name: str, frac_bits: int, bound: float, gain: float = 1.0) ->
     count = sum(at < bound * 2**frac_bits for at in whole.breaks)
     largest = gain * ELEMENTWISE[name].largest(bound) + 2.0**-8
     pieces, slack = whole.pieces[: count + 1], whole.slack[:count]
-    return Curve(whole.breaks[:count], pieces, whole.frac_bits, largest, slack)
+    return PiecewiseCurve(whole.breaks[:count], pieces, whole.frac_bits, largest, slack)
 
 
 @cache
@@ -87,7 +87,7 @@ def has_curve(name: str, frac_bits: int, bound: float) -> bool:
 
 
 @cache
-def _decline_curve(name: str, frac_bits: int, bound: float, gain: float) -> Curve:
+def _decline_curve(name: str, frac_bits: int, bound: float, gain: float) -> PiecewiseCurve:
     decline = DECLINES[name]
 
     def function(x: float) -> float:
@@ -117,7 +117,7 @@ def _decline_curve(name: str, frac_bits: int, bound: float, gain: float) -> Curv
         pieces.append(interpolate(function, start, high, frac_bits, value_bits, degree=degree))
     breaks = tuple(round(edge * 2**frac_bits) for edge in edges[:-1])
     slack = tuple(_slack((high - low) * 2**frac_bits / _SPARE) for low, high in pairwise(edges))
-    return Curve(breaks, tuple(pieces), value_bits, largest + 2.0**-8, slack)
+    return PiecewiseCurve(breaks, tuple(pieces), value_bits, largest + 2.0**-8, slack)
 
 
 def _slack(room: float) -> int:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tacit.mpc.functions.curves import exponent_bits, is_wide_range
 from tacit.mpc.primitives import Primitives
-from tacit.mpc.products import Elementwise
+from tacit.mpc.products import Hadamard
 from tacit.mpc.share import HEADROOM_BITS
 
 V = TypeVar("V")
@@ -26,7 +26,7 @@ def reciprocal(ops: Primitives[V], x: V) -> V:
     if not ops.has("exponents") or ops.is_few("reciprocal", x):
         return ops.elementwise("reciprocal", x)
     near, scale = _near_and_far(ops, "reciprocal", x, None)
-    return ops.multiply(Elementwise(), ops.normalise_scale(near), scale)
+    return ops.multiply(Hadamard(), ops.normalise_scale(near), scale)
 
 
 def rsqrt(ops: Primitives[V], x: V) -> V:
@@ -38,7 +38,7 @@ def rsqrt(ops: Primitives[V], x: V) -> V:
     if not ops.has("exponents") or ops.is_few("rsqrt", x):
         return ops.elementwise("rsqrt", x)
     near, root = _near_and_far(ops, "rsqrt", x, lambda k: 2.0 ** (-k / 2))
-    return ops.multiply(Elementwise(), ops.normalise_scale(near), root)
+    return ops.multiply(Hadamard(), ops.normalise_scale(near), root)
 
 
 def logarithm(ops: Primitives[V], x: V) -> V:
@@ -99,7 +99,7 @@ def _near_and_far(
     else:
         both = ops.exponents(x, (_to_one, far or _to_one))
         scale, other = ops.part(both, 0), ops.part(both, 1)
-    near = ops.multiply(Elementwise(), x, scale, bound=2.0 if is_wide else None)
+    near = ops.multiply(Hadamard(), x, scale, bound=2.0 if is_wide else None)
     return ops.normalised(name, near), other
 
 
@@ -115,4 +115,4 @@ def times_inverse(ops: Primitives[V], x: V, inverse: V, *, largest: float, bound
     if not is_wide_range(ops.frac_bits, largest):
         return ops.mul(x, inverse)
     inverse = ops.truncated(inverse, frac_bits=exponent_bits(ops.frac_bits, largest))
-    return ops.multiply(Elementwise(), ops.normalise_scale(x), inverse, bound=bound)
+    return ops.multiply(Hadamard(), ops.normalise_scale(x), inverse, bound=bound)

@@ -47,7 +47,7 @@ _LARGE_BYTES = 8 << 20
 """Masks of weights from here on are drawn in panels, where they are not remembered."""
 
 
-class Pace:
+class DealingPace:
     """How far the third party has come in the plan, so that dealing stays only a little ahead.
 
     A helper deals on the same link on which its answers travel. What the second party has not
@@ -89,7 +89,7 @@ def deal(
     plan: Plan,
     *,
     run: int,
-    pace: Pace,
+    pace: DealingPace,
     cache: OpeningCache | None = None,
     device: torch.device | str = "cpu",
 ) -> None:

@@ -16,7 +16,7 @@ from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import in_host_memory
 from tacit.mpc.material.dealer import Maker, step_stream
 from tacit.mpc.material.randomness import OpeningTriple
-from tacit.mpc.material.tape import CudaTape, Tape
+from tacit.mpc.material.tape import CudaTape, LaunchTape
 from tacit.mpc.plan import Plan
 from tacit.mpc.share import Mask, SharePair
 from tacit.party import Session
@@ -147,7 +147,7 @@ class RecordedDealing:
         cache: OpeningCache,
         *,
         device: torch.device,
-        tape: Tape,
+        tape: LaunchTape,
     ) -> None:
         self.plan = plan
         self._session, self._cache, self._tape = session, cache, tape
@@ -200,7 +200,7 @@ class DealingRecorder:
         session: Session,
         device: torch.device,
         *,
-        tape: Callable[[torch.device], Tape] = CudaTape,
+        tape: Callable[[torch.device], LaunchTape] = CudaTape,
     ) -> None:
         self._session, self._device = session, device
         self._tape = tape(device)

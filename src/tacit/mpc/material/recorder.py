@@ -15,7 +15,7 @@ from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Channel, Prepared, takes_role
 from tacit.mpc.material.offline import Material
 from tacit.mpc.material.recording import Key, Recording, Vectors
-from tacit.mpc.material.tape import CudaTape, Tape
+from tacit.mpc.material.tape import CudaTape, LaunchTape
 from tacit.mpc.plan import Plan
 from tacit.mpc.run import supplied
 from tacit.mpc.secret_ops import Given, SecretOps, made
@@ -50,7 +50,7 @@ class Recorder:
         device: torch.device,
         *,
         material: Material | None = None,
-        tape: Callable[[torch.device], Tape] = CudaTape,
+        tape: Callable[[torch.device], LaunchTape] = CudaTape,
     ) -> None:
         self._session, self._device, self._file = session, device, material
         self._tape = tape(device)
@@ -77,7 +77,7 @@ class Recorder:
             now: the run.
             program: what was planned.
             inputs: my inputs, by name.
-            told: the words of every `Told` of the plan.
+            told: the words of every `PublicInput` of the plan.
             cache: what earlier runs have opened under masks.
             following: the run behind it, if all have agreed on that: its material is fetched.
         """

@@ -20,7 +20,7 @@ from tacit.mpc.boundary import Input, Open, openable, reveal
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Channel, in_host_memory, message_tag, posted_tag
 from tacit.mpc.material.randomness import Parts
-from tacit.mpc.material.tape import Tape
+from tacit.mpc.material.tape import LaunchTape
 from tacit.mpc.plan import Plan
 from tacit.mpc.secret_ops import SecretOps
 from tacit.mpc.share import AnyShare, MaskedOpening, OpeningSpec, Party, Share, Spec
@@ -87,7 +87,7 @@ class Recording(Generic[R]):
         cache: OpeningCache,
         *,
         device: torch.device,
-        tape: Tape,
+        tape: LaunchTape,
     ) -> None:
         self.plan, self.session, self.cache, self.device = plan, session, cache, device
         self.grown = {name: _unfilled(spec, device) for name, spec in plan.grown}

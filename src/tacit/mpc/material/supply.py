@@ -15,7 +15,7 @@ from tacit.party import Session
 from tacit.ring import Prg
 
 
-class Source(Protocol):
+class RandomnessSource(Protocol):
     """Where a computing party's randomness comes from: a dealer on a link, or a file."""
 
     def stream(self, step: int) -> Prg:
@@ -52,7 +52,12 @@ class Supply:
     """
 
     def __init__(
-        self, source: Source, plan: Plan, *, is_first: bool, device: torch.device | str = "cpu"
+        self,
+        source: RandomnessSource,
+        plan: Plan,
+        *,
+        is_first: bool,
+        device: torch.device | str = "cpu",
     ) -> None:
         self._source = source
         self._plan = plan

@@ -11,7 +11,7 @@ import torch
 _ONE_AT_A_TIME = threading.Lock()  # what one thread records, another's recording may not disturb
 
 
-class Tape(Protocol):
+class LaunchTape(Protocol):
     """Records what is launched, without computing it, and plays it."""
 
     def running(self) -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
-from tacit.mpc.permuted.order import Layout
+from tacit.mpc.permuted.order import RowLayout
 from tacit.mpc.permuted.view import EachValue, PermutedView
 from tacit.mpc.share import Spec
 from tacit.ring import Prg
@@ -86,9 +86,9 @@ class FlipsAndDummies:
         is_fitting = symmetry is None or not symmetry.slope or x.frac_bits == view.frac_bits
         return symmetry if is_fitting else None
 
-    def widened(self, layout: Layout) -> Layout:
+    def widened(self, layout: RowLayout) -> RowLayout:
         """Return the layout with rows for the dummies."""
-        return Layout(layout.rows + self.dummies, layout.columns)
+        return RowLayout(layout.rows + self.dummies, layout.columns)
 
     def draw_signs(self, prg: Prg, view: PermutedView, x: Spec) -> Tensor:
         """Draw, per value, a word of ones to flip its sign or zero; alike within a row."""

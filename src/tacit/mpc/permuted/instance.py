@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tacit.mpc import narrow
 from tacit.mpc.permuted.dummies import FlipsAndDummies, Symmetry
-from tacit.mpc.permuted.order import Layout
+from tacit.mpc.permuted.order import RowLayout
 from tacit.mpc.permuted.view import PermutedView
 from tacit.mpc.share import Spec
 from tacit.result import Leak
@@ -15,7 +15,7 @@ from tacit.ring import Prg
 
 
 @dataclass(frozen=True)
-class Instance:
+class PermutedInstance:
     """What is shown to whoever looks, and what it answers. Made by `instance_of`."""
 
     view: PermutedView
@@ -33,7 +33,7 @@ class Instance:
         return narrow.size_of(self.x)
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> RowLayout:
         """Return the rows that are shown, dummies among them."""
         return self.hiding.widened(self.view.layout(self.x))
 
@@ -71,6 +71,6 @@ class Instance:
 
 
 @lru_cache(maxsize=1024)
-def instance_of(view: PermutedView, hiding: FlipsAndDummies, x: Spec) -> Instance:
+def instance_of(view: PermutedView, hiding: FlipsAndDummies, x: Spec) -> PermutedInstance:
     """Work out the public facts of a use once; small uses would spend their time on them."""
-    return Instance(hiding.computed(view, x), hiding, x)
+    return PermutedInstance(hiding.computed(view, x), hiding, x)

@@ -9,7 +9,7 @@ from tacit.ring import Prg
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """Rows of values; a function of single values has rows of one."""
 
     rows: int

@@ -13,7 +13,7 @@ from tacit.mpc import shapes
 from tacit.mpc.contract import Kernel
 from tacit.mpc.functions.elementwise import ELEMENTWISE, Elementwise
 from tacit.mpc.functions.pieces import Pieces
-from tacit.mpc.permuted.order import Layout
+from tacit.mpc.permuted.order import RowLayout
 from tacit.mpc.share import Spec
 
 
@@ -39,7 +39,7 @@ class PermutedView(Protocol):
         """Say what is seen, for the ledger."""
         ...
 
-    def layout(self, x: Spec) -> Layout:
+    def layout(self, x: Spec) -> RowLayout:
         """Say which values belong together."""
         ...
 
@@ -82,9 +82,9 @@ class EachValue:
         name = self.function if isinstance(self.function, str) else "a piecewise polynomial"
         return f"the inputs of {name}, in random order"
 
-    def layout(self, x: Spec) -> Layout:
+    def layout(self, x: Spec) -> RowLayout:
         """Treat every value alone."""
-        return Layout(x.elements, 1)
+        return RowLayout(x.elements, 1)
 
     def columns(self, x: Spec) -> int:
         """Return one."""
@@ -156,10 +156,10 @@ class EachRow:
             "each, in random order"
         )
 
-    def layout(self, x: Spec) -> Layout:
+    def layout(self, x: Spec) -> RowLayout:
         """Keep together what lies along the dimension."""
         columns = x.shape[shapes.axis(x.shape, self.dim)]
-        return Layout(x.elements // max(columns, 1), columns)
+        return RowLayout(x.elements // max(columns, 1), columns)
 
     def columns(self, x: Spec) -> int:
         """Return the length of a row, or one if it is reduced."""

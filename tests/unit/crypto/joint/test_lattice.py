@@ -17,7 +17,7 @@ PLACES = np.arange(3, DEGREE, 31)
 
 @pytest.fixture(scope="module")
 def key():
-    return lattice.SecretKey(Prg(b"k" * 16).bytes)
+    return lattice.LatticeKey(Prg(b"k" * 16).bytes)
 
 
 def draw(label, *shape):

@@ -29,7 +29,7 @@ from tacit.inference.spec import (
 from tacit.mpc import find_protocol
 from tacit.nn import TorchOps, make_model, parse_layers
 from tacit.party import run_threads
-from tacit.transport import Limits, Meter, Patience, memory_pair
+from tacit.transport import LinkLimits, Meter, Patience, memory_pair
 
 CLIENTS = tuple(f"client-{number}" for number in range(8))
 PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=1, stall_s=200)
@@ -53,7 +53,7 @@ class Service:
                 meter_a=Meter(client),
                 meter_b=Meter(name),
                 patience=PATIENCE,
-                limits=Limits(max_frame_bytes=1 << 24),
+                limits=LinkLimits(max_frame_bytes=1 << 24),
             )
             self.servers[name].queue.admit(theirs)
             found[name] = mine

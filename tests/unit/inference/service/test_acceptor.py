@@ -17,7 +17,7 @@ from tacit.inference.service import Acceptor, connected
 from tacit.transport import (
     Credentials,
     Frame,
-    Limits,
+    LinkLimits,
     Meter,
     Patience,
     Peer,
@@ -31,7 +31,7 @@ from tacit.transport.hello import GreetingError, exchange_certificates
 from tacit.transport.tls import secure
 
 PATIENCE = Patience(connect_s=20, silence_s=20, heartbeat_s=1, stall_s=60)
-LIMITS = Limits(max_frame_bytes=1 << 20, prefetch_bytes=1 << 20, stash_bytes=1 << 21)
+LIMITS = LinkLimits(max_frame_bytes=1 << 20, prefetch_bytes=1 << 20, stash_bytes=1 << 21)
 EVE, ANN = "client-0", "client-1"
 ANSWER_S = 20.0
 """How long a share waits for the other one: who hangs up may take with it what was not yet read."""

@@ -20,7 +20,7 @@ from tacit.learners.cipher.boosting import (
 from tacit.learners.cipher.exchange import recv_key, send_bytes
 from tacit.learners.cipher.secureboost import Active, answer, boost
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
-from tacit.party.cost import Tally
+from tacit.party.cost import CostTally
 
 pytest.importorskip("gmpy2")
 pytest.importorskip("tenseal")
@@ -203,7 +203,7 @@ def test_messages_are_sized_by_what_is_public(monkeypatch):
 
         costs.append(without_setup(merge_costs(run(dict.fromkeys(parts, party)))))
     assert costs[0] == costs[1]
-    tally = Tally()
+    tally = CostTally()
     tally.add(declare_boosting(task, 60, {"bank": 2, "shop": 4}, asked=60), "online")
     assert costs[0] == tally.cost()
 

@@ -23,7 +23,7 @@ from tacit.llm.sealed.bounds import mixed_bits, names, stream_bits, weight_shape
 from tacit.llm.sealed.choosing import check_wish, wish
 from tacit.llm.sealed.passes import PASS_WORDS, read_pass
 from tacit.llm.sealed.table import Table
-from tacit.mpc import OpeningCache, Words, cache
+from tacit.mpc import EncodedInput, OpeningCache, cache
 from tacit.mpc.arithmetic import weights
 from tacit.mpc.material import dealer
 from tacit.party import run_threads
@@ -282,7 +282,9 @@ def test_no_value_of_a_long_random_text_exceeds_its_bound(family):
     a, bounds = vault.architecture, vault.bounds
     assert set(weight_shapes(a)) <= set(bounds) == set(names(a))
     for name, kept in vault.weights.items():
-        values = kept.words.double() * 2.0**-kept.frac_bits if isinstance(kept, Words) else kept
+        values = (
+            kept.words.double() * 2.0**-kept.frac_bits if isinstance(kept, EncodedInput) else kept
+        )
         assert float(values.abs().max()) <= bounds[name]
     ids = torch.randint(0, a.vocab, (60,), generator=torch.Generator().manual_seed(1)).tolist()
     assert float(logits(model, ids).abs().max()) <= bounds["logits"]

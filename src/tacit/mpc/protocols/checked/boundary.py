@@ -20,13 +20,13 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import OpeningMask, Parts
 from tacit.mpc.protocols.checked import tags, wide
 from tacit.mpc.protocols.checked.bounds import check_bound
-from tacit.mpc.protocols.checked.check import Check
+from tacit.mpc.protocols.checked.check import MutualCheck
 from tacit.mpc.protocols.checked.product import Enter, OpenTagged, tagged_mask
 from tacit.mpc.protocols.checked.proofs import Proofs, proofs_of
 from tacit.mpc.protocols.checked.shares import TaggedOpening, TaggedShare, tagged
 from tacit.mpc.share import AnyShare, AnySpec, Mask, OpeningSpec, Share, Spec
 from tacit.party import Session
-from tacit.party.cost import Message, Round, exchange
+from tacit.party.cost import CostedMessage, Round, exchange
 from tacit.ring import Prg
 
 _DIGEST_BYTES = 32
@@ -42,9 +42,9 @@ class Authenticated:
     checks_bounds: bool = False
 
     @property
-    def check(self) -> Check:
+    def check(self) -> MutualCheck:
         """Return the step that proves all messages since the last one."""
-        return Check()
+        return MutualCheck()
 
     def begin(self, session: Session, roles: Roles) -> Proofs:
         """Keep my secret, and what is still to be checked."""
@@ -121,7 +121,7 @@ class TellInput(Input):
     def declare(self, roles: Roles, *_: AnySpec) -> Declaration:
         """Say what is sent."""
         size = WORD_BYTES * self.spec.elements
-        told = tuple(Message(self.owner, one, size) for one in roles.computing)
+        told = tuple(CostedMessage(self.owner, one, size) for one in roles.computing)
         return Declaration(
             out=self.spec,
             needs=(tagged_mask(0, self.spec.shape, None),),
@@ -180,7 +180,7 @@ class OpenChecked(Open):
         spec = _number(operands[0])
         size = WORD_BYTES * spec.elements
         inside = tuple(
-            Message(sender, receiver, size)
+            CostedMessage(sender, receiver, size)
             for sender, receiver in (roles.computing, roles.computing[::-1])
             if receiver in self.to
         )
@@ -253,7 +253,7 @@ class Deliver:
         """Say what is sent."""
         size = WORD_BYTES * _number(operands[0]).elements
         messages = [
-            Message(sender, receiver, octets)
+            CostedMessage(sender, receiver, octets)
             for receiver in self.opened.outside(roles)
             for sender, octets in zip(roles.computing, (size, _DIGEST_BYTES), strict=True)
         ]
@@ -305,7 +305,7 @@ def _whole_mask(streams: tuple[Prg, Prg], shape: tuple[int, ...]) -> Tensor:
 def _mask_rounds(to: tuple[str, ...], roles: Roles, spec: Spec) -> tuple[Round, ...]:
     """Declare that the dealer tells a mask to those who have to know it."""
     size = WORD_BYTES * spec.elements
-    told = tuple(Message(roles.dealer, one, size) for one in _outside(to, roles))
+    told = tuple(CostedMessage(roles.dealer, one, size) for one in _outside(to, roles))
     return (told,) if told else ()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.errors import CheatingError
-from tacit.mpc.functions.curve import Curve
+from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.protocols.checked.piecewise import PiecewiseTagged
 from tacit.mpc.protocols.sealed.compare import Comparison
 from tacit.mpc.share import WORD_BITS, Spec
@@ -35,7 +35,9 @@ class Beyond(PiecewiseTagged):
 def beyond(largest: int) -> Beyond:
     """Make the kernel for words of at most that size."""
     pieces = ((1,), (0,), (1,))
-    return Beyond("bound", (Curve((-largest, largest + 1), pieces, frac_bits=0, bound=2.0),))
+    return Beyond(
+        "bound", (PiecewiseCurve((-largest, largest + 1), pieces, frac_bits=0, bound=2.0),)
+    )
 
 
 def check_bound(ops: Any, value: Any, *, owner: str, name: str, to: tuple[str, ...]) -> None:

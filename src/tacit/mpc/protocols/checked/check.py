@@ -9,7 +9,7 @@ from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.checked.proofs import ANSWER_WORDS, SUMS, proofs_of
-from tacit.mpc.protocols.checked.tags import Item, Tagged
+from tacit.mpc.protocols.checked.tags import PartPair, Tagged
 from tacit.mpc.share import AnyShare, AnySpec
 from tacit.party.cost import exchange
 from tacit.party.hearsay import CHEATED, OR_OWNER
@@ -39,11 +39,11 @@ class TwoWords:
         return ()
 
 
-_MASK = Tagged(TwoWords(SUMS), (Item(0, 0, (SUMS,)),))
+_MASK = Tagged(TwoWords(SUMS), (PartPair(0, 0, (SUMS,)),))
 
 
 @dataclass(frozen=True)
-class Check:
+class MutualCheck:
     """Prove what I have sent since the last check, and check what I have received.
 
     Guarantee: a party that goes on has received nothing wrong, but with a probability of at most

@@ -24,7 +24,7 @@ from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
 
 
 @dataclass(frozen=True)
-class Local:
+class TaggedLocal:
     """A local kernel that carries tags along.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes; about 25 times the work of the kernel.

@@ -14,7 +14,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.mpc.products import MatMul
 from tacit.mpc.protocols.checked import wide
-from tacit.mpc.protocols.checked.tags import Keys, add_public
+from tacit.mpc.protocols.checked.tags import TagKeys, add_public
 
 SIDE = 42
 """How many rows and columns of bits: of a matrix that is not 0, all are blind with chance 2^-42."""
@@ -24,7 +24,7 @@ _LEAST_WORK = 1 << 18  # of smaller products the calls take longer than the arit
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Term:
+class PendingProduct:
     """A product of a public matrix of words with one of wide numbers (limbs, components, …)."""
 
     public: Tensor
@@ -57,9 +57,9 @@ class Pending:
     """
 
     dense: Tensor
-    terms: tuple[Term, ...]
+    terms: tuple[PendingProduct, ...]
     known: tuple[Tensor, Tensor]
-    keys: Keys
+    keys: TagKeys
 
     def full(self) -> Tensor:
         """Compute all of it."""

@@ -15,12 +15,12 @@ from tacit.errors import InputError
 from tacit.mpc import narrow
 from tacit.mpc.arithmetic.selection import unpacked
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.functions.curve import Curve
+from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.proofs import Proofs, proofs_of
 from tacit.mpc.protocols.checked.shares import TaggedShare, tagged
-from tacit.mpc.protocols.checked.tags import Item, Tagged, Tags, add_public, spread
+from tacit.mpc.protocols.checked.tags import PartPair, Tagged, Tags, add_public, spread
 from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison, group_blocks
 from tacit.mpc.protocols.sealed.conjunction import ConjunctionMask, joined_blocks, masked_blocks
 from tacit.mpc.protocols.sealed.piecewise import Piecewise, SelectMask
@@ -58,10 +58,10 @@ class PiecewiseTagged(Piecewise):
         _, powers = select.correction_shapes()
         count = x.elements
         items = (
-            Item(0, 0, (count,)),
-            Item(1, 2, planes, count),
-            Item(2, 1, (comparison.thresholds, comparison.words), count),
-            Item(3, 3, powers),
+            PartPair(0, 0, (count,)),
+            PartPair(1, 2, planes, count),
+            PartPair(2, 1, (comparison.thresholds, comparison.words), count),
+            PartPair(3, 3, powers),
         )
         tree = tuple(_tagged_tree(need, count) for need in comparison.needs())
         return (Tagged(select, items), *tree)
@@ -99,7 +99,7 @@ class PiecewiseTagged(Piecewise):
 def _tagged_tree(need: ConjunctionMask, count: int) -> Tagged:
     (products,) = need.correction_shapes()
     masks = (len(need.group.variables()), *need.lanes)
-    return Tagged(need, (Item(0, 0, masks, count), Item(1, 1, products, count)))
+    return Tagged(need, (PartPair(0, 0, masks, count), PartPair(1, 1, products, count)))
 
 
 class _Note:
@@ -143,7 +143,7 @@ def _parts(count: int, rows: int) -> list[slice]:
 
 def _note_bits(
     channel: Channel,
-    curve: Curve,
+    curve: PiecewiseCurve,
     comparison: Comparison,
     c: Tensor,
     codes: Tags,
@@ -225,7 +225,7 @@ def _looked_up(codes: Tensor, rows: Tensor, last: int) -> Tensor:
 
 
 def _selected(
-    channel: Channel, curve: Curve, c: Tensor, tau: Tensor, r: Tags, powers: Tags
+    channel: Channel, curve: PiecewiseCurve, c: Tensor, tau: Tensor, r: Tags, powers: Tags
 ) -> Tensor:
     """Add up the pieces of a curve in wide numbers, as `sealed.piecewise` does in words."""
     degree, keys = curve.degree, proofs_of(channel).keys
@@ -244,7 +244,7 @@ def _selected(
     return torch.cat(found, dim=-1)
 
 
-def _coefficients(curve: Curve, c: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _coefficients(curve: PiecewiseCurve, c: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the public part, and factors of r^i (i > 0) and ρ·r^i; see `select_pieces`."""
     degree, steps = curve.degree, curve.steps(c.device)
     base = torch.zeros(degree + 1, dtype=torch.int64, device=c.device)

@@ -11,12 +11,12 @@ from tacit.mpc.arithmetic.opening import OpenMasked
 from tacit.mpc.arithmetic.product import Multiply
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import OpeningMask, OpeningTriple, Parts
-from tacit.mpc.products import Elementwise, MatMul
+from tacit.mpc.products import Hadamard, MatMul
 from tacit.mpc.protocols.checked import wide
-from tacit.mpc.protocols.checked.pending import Pending, Term, is_worth_it
+from tacit.mpc.protocols.checked.pending import Pending, PendingProduct, is_worth_it
 from tacit.mpc.protocols.checked.proofs import proofs_of
 from tacit.mpc.protocols.checked.shares import TaggedOpening, TaggedShare
-from tacit.mpc.protocols.checked.tags import Item, Tagged, add_public
+from tacit.mpc.protocols.checked.tags import PartPair, Tagged, add_public
 from tacit.mpc.share import (
     AnyShare,
     AnySpec,
@@ -31,7 +31,7 @@ from tacit.mpc.share import (
 def tagged_mask(place: int, shape: tuple[int, ...], holder: Party | None) -> Tagged:
     """Describe a mask with tags."""
     parts = {None: (0, 0), "first": (0, None), "second": (None, 0)}[holder]
-    return Tagged(OpeningMask(place, shape, holder), (Item(*parts, shape),))
+    return Tagged(OpeningMask(place, shape, holder), (PartPair(*parts, shape),))
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,10 @@ class MultiplyTagged(Multiply):
             c = c + self.product.multiply(left, right)
         e, d, keys = x.opened, y.opened, proofs_of(channel).keys
         if isinstance(self.product, MatMul) and is_worth_it(x.spec.shape, y.spec.shape):
-            later = Term(e, y.numbers, True), Term(d, x.numbers, False)
+            later = PendingProduct(e, y.numbers, True), PendingProduct(d, x.numbers, False)
             return TaggedShare(c, out, Pending(tags.wide(), later, (e, d), keys))
         numbers = tags.wide()
-        if isinstance(self.product, Elementwise):
+        if isinstance(self.product, Hadamard):
             numbers += wide.multiply(_laid_out(y.numbers, out.shape), e.expand(out.shape))
             numbers += wide.multiply(_laid_out(x.numbers, out.shape), d.expand(out.shape))
         elif isinstance(self.product, MatMul) and min(x.opened.dim(), y.opened.dim()) > 1:
@@ -178,7 +178,7 @@ def _aligned(numbers: Tensor, dims: int) -> Tensor:
 
 
 def _tagged_triple(triple: WholeTriple) -> Tagged:
-    return Tagged(triple, (Item(0, 0, triple.shape),))
+    return Tagged(triple, (PartPair(0, 0, triple.shape),))
 
 
 def _pairs(x: MaskedOpening, y: MaskedOpening, *, is_first: bool) -> list[tuple[Tensor, Tensor]]:

@@ -18,7 +18,7 @@ from tacit import ring
 from tacit.mpc.contract import Channel
 from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.pending import SIDE, Pending, project_words, sides
-from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, Keys
+from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, TagKeys
 from tacit.ring import Prg
 
 SUMS = 42
@@ -73,7 +73,7 @@ class Proofs:
     Whether it is true depends on no secret. What is proved shows nothing that was not sent.
     """
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: TagKeys) -> None:
         self.keys = keys
         self._messages: list[_Message] = []
         self._sent, self._expected = hashlib.sha256(), hashlib.sha256()

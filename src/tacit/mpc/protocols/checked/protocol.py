@@ -11,7 +11,7 @@ from tacit.mpc.functions import piecewise
 from tacit.mpc.functions.piecewise import compared_by
 from tacit.mpc.protocol import MpcProtocol
 from tacit.mpc.protocols.checked.boundary import Authenticated
-from tacit.mpc.protocols.checked.local import Local
+from tacit.mpc.protocols.checked.local import TaggedLocal
 from tacit.mpc.protocols.checked.piecewise import PiecewiseTagged
 from tacit.mpc.protocols.checked.product import MultiplyTagged
 from tacit.mpc.protocols.checked.truncation import TruncateTagged
@@ -31,8 +31,8 @@ _HONEST_DEALER = (
 )
 
 
-def _tagged(kernel: Callable[..., Any]) -> Callable[..., Local]:
-    return lambda *public: Local(kernel(*public))
+def _tagged(kernel: Callable[..., Any]) -> Callable[..., TaggedLocal]:
+    return lambda *public: TaggedLocal(kernel(*public))
 
 
 _ALIKE = {**ARITHMETIC, "deferred": DeferToReceiver}

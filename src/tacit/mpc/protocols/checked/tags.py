@@ -26,7 +26,7 @@ MINE, TAG, KEY = range(3)
 
 
 @dataclass(frozen=True)
-class Keys:
+class TagKeys:
     """A party's secret Δ for words, and that for bits; P0 is the one that adds what is public."""
 
     words: int
@@ -34,19 +34,19 @@ class Keys:
     is_first: bool
 
     def __repr__(self) -> str:
-        return "Keys()"
+        return "TagKeys()"
 
 
-def draw_keys(prg: Prg, *, is_first: bool) -> Keys:
+def draw_keys(prg: Prg, *, is_first: bool) -> TagKeys:
     """Draw a party's secrets from a generator that it shares with the dealer."""
     # One Δ for a session, as shares with tags are kept from run to run. Whoever guesses wrong ends
     # the session (`CheatingError`): it has one guess.
     first, second = prg.fork("keys").words((2,)).tolist()
-    return Keys(first & ((1 << KEY_BITS) - 1), second, is_first)
+    return TagKeys(first & ((1 << KEY_BITS) - 1), second, is_first)
 
 
 @dataclass(frozen=True)
-class Item:
+class PartPair:
     """A pair of parts of a need: where they are among the parts of P0 and of P1; None for nothing.
 
     ``bits`` is the number of bits that matter in a row of packed words, or None for ring words.
@@ -72,7 +72,7 @@ class Tagged:
     """
 
     inner: Need
-    items: tuple[Item, ...]
+    items: tuple[PartPair, ...]
 
     def first(self, prg: Prg) -> Parts:
         """Draw the first party's part, its tags and its keys."""
@@ -87,7 +87,9 @@ class Tagged:
         """Refuse: this needs the parties' secrets, see `correct`."""
         raise TypeError("tags are corrected with the keys of both parties")
 
-    def correct(self, first: Parts, second: Parts, inner: Parts, keys: tuple[Keys, Keys]) -> Parts:
+    def correct(
+        self, first: Parts, second: Parts, inner: Parts, keys: tuple[TagKeys, TagKeys]
+    ) -> Parts:
         """Compute what P1 gets: what the inner need sends, keys to P0's parts, tags of its own."""
         drawn = iter(first[len(first) - len(self._shapes()) :])
         theirs = second + inner
@@ -133,14 +135,14 @@ class Tagged:
         return own, tuple(found)
 
 
-def _key(item: Item, part: Tensor, tag: Tensor, keys: Keys) -> Tensor:
+def _key(item: PartPair, part: Tensor, tag: Tensor, keys: TagKeys) -> Tensor:
     if item.bits is not None:
         return tag ^ (spread(part, item.bits) & keys.bits)
     product = wide.multiply(wide.split(part), part.new_tensor(keys.words))
     return wide.to_pairs(wide.carry(wide.from_pairs(tag) - product), tag)
 
 
-def _tag(item: Item, part: Tensor, key: Tensor, keys: Keys) -> Tensor:
+def _tag(item: PartPair, part: Tensor, key: Tensor, keys: TagKeys) -> Tensor:
     if item.bits is not None:
         return key ^ (spread(part, item.bits) & keys.bits)
     product = wide.multiply(wide.split(part), part.new_tensor(keys.words))
@@ -158,7 +160,7 @@ def spread(words: Tensor, count: int) -> Tensor:
 class Tags:
     """What a party has of one item: its own part, the tag of it, and the key to the other's."""
 
-    item: Item
+    item: PartPair
     part: Tensor | None
     tag: Tensor | None
     key: Tensor | None
@@ -182,7 +184,7 @@ def _cut(words: Tensor, at: slice | None) -> Tensor:
 
 
 def add_public(
-    numbers: Tensor, words: Tensor | int, keys: Keys, part: slice = slice(MINE, KEY + 1)
+    numbers: Tensor, words: Tensor | int, keys: TagKeys, part: slice = slice(MINE, KEY + 1)
 ) -> Tensor:
     """Add public words to a shared number: P0 adds them, P1 takes Δ times them from its key.
 

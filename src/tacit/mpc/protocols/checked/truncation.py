@@ -15,7 +15,7 @@ from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.pending import Pending
 from tacit.mpc.protocols.checked.proofs import proofs_of
 from tacit.mpc.protocols.checked.shares import TaggedShare, tagged
-from tacit.mpc.protocols.checked.tags import Item, Tagged, add_public
+from tacit.mpc.protocols.checked.tags import PartPair, Tagged, add_public
 from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec
 from tacit.party.cost import exchange
 from tacit.ring import Prg
@@ -70,7 +70,7 @@ class TruncateTagged(Truncate):
         )
 
     def _need(self, elements: int) -> Tagged:
-        items = (Item(0, 0, (elements,)), Item(1, 1, (2, elements)))
+        items = (PartPair(0, 0, (elements,)), PartPair(1, 1, (2, elements)))
         return Tagged(TruncationPair(elements, self.bits), items)
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:

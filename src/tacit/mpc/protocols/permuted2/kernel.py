@@ -16,11 +16,11 @@ from tacit.mpc.arithmetic.local import numeric, numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.permuted.dummies import FlipsAndDummies, extend, flip, unflip
-from tacit.mpc.permuted.instance import Instance, instance_of
+from tacit.mpc.permuted.instance import PermutedInstance, instance_of
 from tacit.mpc.permuted.order import take
 from tacit.mpc.permuted.view import PermutedView
 from tacit.mpc.share import AnyShare, AnySpec, Share
-from tacit.party.cost import Message
+from tacit.party.cost import CostedMessage
 from tacit.result import Leak
 from tacit.ring import Prg
 
@@ -34,7 +34,7 @@ class OrderMask:
     x itself to undo a sign, t holds P1's part of that too.
     """
 
-    instance: Instance
+    instance: PermutedInstance
 
     def first(self, prg: Prg) -> Parts:
         """Draw π, its inverse, δ, γ, the signs and the dummies."""
@@ -87,7 +87,9 @@ class SeenBySecond:
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out, what is needed and what is sent."""
         instance = self._instance(operands[0])
-        handed = Message(roles.second, roles.first, _handed_size(instance) * instance.x.elements)
+        handed = CostedMessage(
+            roles.second, roles.first, _handed_size(instance) * instance.x.elements
+        )
         shown = instance.size * instance.layout.elements
         return Declaration(
             out=instance.out,
@@ -95,8 +97,8 @@ class SeenBySecond:
             offline=((handed,),) if self.is_handed else (),
             rounds=(
                 *(() if self.is_handed else ((handed,),)),
-                (Message(roles.first, roles.second, shown),),
-                (Message(roles.second, roles.first, narrow.WORD_BYTES * instance.answered),),
+                (CostedMessage(roles.first, roles.second, shown),),
+                (CostedMessage(roles.second, roles.first, narrow.WORD_BYTES * instance.answered),),
             ),
             leaks=(_leak(instance, roles),),
         )
@@ -133,11 +135,11 @@ class SeenBySecond:
         """Write down, as anyone else, what P1 learns."""
         channel.session.ledger.record(_leak(self._instance(operands[0]), channel.roles))
 
-    def _instance(self, x: AnySpec) -> Instance:
+    def _instance(self, x: AnySpec) -> PermutedInstance:
         return instance_of(self.view, self.hiding, numeric(x, "a function"))
 
 
-def _order(channel: Channel, instance: Instance, material: Parts, known: Tensor) -> Tensor:
+def _order(channel: Channel, instance: PermutedInstance, material: Parts, known: Tensor) -> Tensor:
     """Put x - r into my order, show it under a mask, and undo both on the answer."""
     order, back, delta, gamma, signs, dummies = material
     shown = known if instance.symmetry is None else flip(known, signs)
@@ -151,7 +153,7 @@ def _order(channel: Channel, instance: Instance, material: Parts, known: Tensor)
     return answer.add_(gamma)
 
 
-def _see(channel: Channel, instance: Instance, material: Parts) -> Tensor:
+def _see(channel: Channel, instance: PermutedInstance, material: Parts) -> Tensor:
     """Compute on what comes back in another order."""
     _, q, s, t = material
     channel.session.ledger.record(_leak(instance, channel.roles))
@@ -164,12 +166,12 @@ def _see(channel: Channel, instance: Instance, material: Parts) -> Tensor:
     return t
 
 
-def _handed_size(instance: Instance) -> int:
+def _handed_size(instance: PermutedInstance) -> int:
     """Return how many bytes of its share P1 hands over: all, if x itself has to be added again."""
     symmetry = instance.symmetry
     return narrow.WORD_BYTES if symmetry is not None and symmetry.slope else instance.size
 
 
-def _leak(instance: Instance, roles: Roles) -> Leak:
+def _leak(instance: PermutedInstance, roles: Roles) -> Leak:
     why = "permuted2: the second party computes the function on permuted values"
     return instance.leak(roles.second, why)

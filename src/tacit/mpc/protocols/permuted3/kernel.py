@@ -16,11 +16,11 @@ from tacit.mpc.arithmetic.local import numeric, numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.permuted.dummies import FlipsAndDummies, extend, flip, unflip
-from tacit.mpc.permuted.instance import Instance, instance_of
+from tacit.mpc.permuted.instance import PermutedInstance, instance_of
 from tacit.mpc.permuted.order import take
 from tacit.mpc.permuted.view import PermutedView
 from tacit.mpc.share import AnyShare, AnySpec, Share
-from tacit.party.cost import Message
+from tacit.party.cost import CostedMessage
 from tacit.result import Leak
 
 
@@ -47,8 +47,8 @@ class SeenByHelper:
         return Declaration(
             out=instance.out,
             rounds=(
-                tuple(Message(sender, roles.dealer, shown) for sender in roles.computing),
-                (Message(roles.dealer, roles.second, answer),),
+                tuple(CostedMessage(sender, roles.dealer, shown) for sender in roles.computing),
+                (CostedMessage(roles.dealer, roles.second, answer),),
             ),
             leaks=(_leak(instance, roles),),
         )
@@ -94,16 +94,16 @@ class SeenByHelper:
         seen = narrow.sign_extend(narrow.uncut(left, size) + narrow.uncut(right, size), size)
         channel.send(roles.second, instance.view.evaluate(seen, instance.x).sub_(blind))
 
-    def _instance(self, x: AnySpec) -> Instance:
+    def _instance(self, x: AnySpec) -> PermutedInstance:
         return instance_of(self.view, self.hiding, numeric(x, "a function"))
 
 
-def _leak(instance: Instance, roles: Roles) -> Leak:
+def _leak(instance: PermutedInstance, roles: Roles) -> Leak:
     return instance.leak(
         roles.dealer, "permuted3: the helper computes the function on permuted values"
     )
 
 
-def _blind(channel: Channel, peer: str, instance: Instance) -> Tensor:
+def _blind(channel: Channel, peer: str, instance: PermutedInstance) -> Tensor:
     """Draw P0's share of the answer, which hides it from P1; P0 and the helper both do."""
     return channel.shared(peer).words((instance.answered,)).to(channel.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tacit.mpc import narrow
 from tacit.mpc.arithmetic.local import numeric, numeric_share
-from tacit.mpc.arithmetic.public import Public, Told
+from tacit.mpc.arithmetic.public import Public, PublicInput
 from tacit.mpc.arithmetic.rescaled import cut_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts, read_lanes, write_lanes
@@ -68,7 +68,7 @@ class CountReaching:
 
     unit: int
     levels: int
-    seen: Public | Told
+    seen: Public | PublicInput
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""

@@ -18,7 +18,7 @@ from tacit.mpc.arithmetic.local import numeric, numeric_share
 from tacit.mpc.arithmetic.selection import unpacked
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.functions.curve import Curve
+from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.narrow import bits_size
 from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison
@@ -84,7 +84,7 @@ class FusedTruncateCompare:
     """
 
     name: str
-    curve: Curve
+    curve: PiecewiseCurve
     bits: int
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:

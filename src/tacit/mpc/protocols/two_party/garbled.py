@@ -35,7 +35,7 @@ from tacit.mpc.material.randomness import Parts, packed_words
 from tacit.mpc.protocols.two_party.makers import tensor, times, unpacked
 from tacit.mpc.protocols.two_party.pair import Pair, correlation_rounds
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
-from tacit.party.cost import Message, Round
+from tacit.party.cost import CostedMessage, Round
 from tacit.ring import Prg
 
 _SLICE = 1 << 17
@@ -83,8 +83,8 @@ class GarbledMask:
             count = part.stop - part.start
             labels = transfer.column_bytes(self.circuit.bits * count)
             rounds += [
-                (Message(second, first, labels),),
-                (Message(first, second, GATE_BYTES * self.circuit.gates * count),),
+                (CostedMessage(second, first, labels),),
+                (CostedMessage(first, second, GATE_BYTES * self.circuit.gates * count),),
             ]
         powers = correlation_rounds(first, second, WORD_BITS * self.elements, 1)
         rounds += powers * (2 * max(0, self.degree - 1))
@@ -220,9 +220,9 @@ class Garbled(Pieced):
             out=self.out(x),
             needs=(mask,),
             rounds=(
-                (Message(roles.second, roles.first, size * x.elements),),
-                (Message(roles.first, roles.second, labels + opened),),
-                (Message(roles.second, roles.first, -(-mask.breaks * x.elements // 8)),),
+                (CostedMessage(roles.second, roles.first, size * x.elements),),
+                (CostedMessage(roles.first, roles.second, labels + opened),),
+                (CostedMessage(roles.second, roles.first, -(-mask.breaks * x.elements // 8)),),
             ),
         )
 

@@ -21,7 +21,7 @@ from tacit.mpc.material.randomness import (
     lane_bytes,
     write_lanes,
 )
-from tacit.mpc.products import Conv2d, Elementwise, MatMul, Product
+from tacit.mpc.products import Conv2d, Hadamard, MatMul, Product
 from tacit.mpc.protocols.two_party.matrices import Matrices
 from tacit.mpc.protocols.two_party.pair import Pair, correlation_rounds, setup_rounds
 from tacit.mpc.share import WORD_BITS, Mask, Party
@@ -69,7 +69,7 @@ def _tools(needs: list[Need]) -> tuple[bool, set[Party]]:
         if not isinstance(need, OpeningTriple):
             transfers = True
         elif any(_cross(need)):
-            if isinstance(need.product, Elementwise):
+            if isinstance(need.product, Hadamard):
                 transfers = True
             else:
                 keys.add(_matrices(need).owner)
@@ -140,7 +140,7 @@ def _triple_rounds(need: OpeningTriple, roles: Roles) -> tuple[Round, ...]:
     crosses = _cross(need)
     if not any(crosses):
         return ()
-    if isinstance(need.product, Elementwise):
+    if isinstance(need.product, Hadamard):
         count = prod(need.shape) * WORD_BITS
         rounds = correlation_rounds(roles.first, roles.second, count, 1)
         return rounds * sum(crosses)
@@ -170,7 +170,7 @@ def _triple(need: OpeningTriple, pair: Pair, recall: Recall) -> Tensor:
         total = need.product.multiply(left, right)
     if not (theirs_left or theirs_right):
         return total
-    if isinstance(need.product, Elementwise):
+    if isinstance(need.product, Hadamard):
         for is_wanted, values, bits in (
             (theirs_left, right, left),
             (theirs_right, left, right),

@@ -18,7 +18,7 @@ from tacit.crypto.joint.loops import Words
 from tacit.mpc.contract import Roles
 from tacit.mpc.protocols.two_party.pair import Pair
 from tacit.mpc.share import Party
-from tacit.party.cost import Message, Round
+from tacit.party.cost import CostedMessage, Round
 
 _ENCRYPTED_US, _PREPARED_US, _ADDED_US, _RETURNED_US = 800, 200, 25, 1500
 """What a polynomial takes to be encrypted, prepared as a plain factor, multiplied, or sent back."""
@@ -67,8 +67,8 @@ class Matrices:
         made = self.batch * n * m * 4 * KEPT * (DEGREE + len(self.places))
         other, owner = roles.computing if self.owner == "second" else roles.computing[::-1]
         return (
-            (Message(owner, other, fresh * lattice.FRESH_BYTES + seeds),),
-            (Message(other, owner, made),),
+            (CostedMessage(owner, other, fresh * lattice.FRESH_BYTES + seeds),),
+            (CostedMessage(other, owner, made),),
         )
 
     @property

@@ -21,7 +21,7 @@ from tacit.mpc import narrow
 from tacit.mpc.contract import Roles
 from tacit.mpc.share import Party
 from tacit.party import Session
-from tacit.party.cost import Message, Round, exchange
+from tacit.party.cost import CostedMessage, Round, exchange
 from tacit.ring import Prg
 
 KEY_BYTES = lattice.FRESH_BYTES + lattice.SEED_BYTES
@@ -36,9 +36,9 @@ def setup_rounds(roles: Roles, *, transfers: bool, keys: Set[Party]) -> tuple[Ro
             exchange(*roles.computing, transfer.CHOICES_BYTES),
         ]
     if "first" in keys:
-        rounds.append((Message(roles.first, roles.second, KEY_BYTES),))
+        rounds.append((CostedMessage(roles.first, roles.second, KEY_BYTES),))
     if "second" in keys:
-        rounds.append((Message(roles.second, roles.first, KEY_BYTES),))
+        rounds.append((CostedMessage(roles.second, roles.first, KEY_BYTES),))
     return tuple(rounds)
 
 
@@ -121,7 +121,7 @@ class Pair:
         self.garbler, self.evaluator = Garbler(self.sender.delta, sends), Evaluator(gets)
 
     def _make_key(self) -> None:
-        self.key = lattice.SecretKey(self.draw("lattice").bytes)
+        self.key = lattice.LatticeKey(self.draw("lattice").bytes)
         self.send_octets(self.key.public, self.key.public_seed)
 
     def _take_key(self) -> None:
@@ -173,8 +173,8 @@ def correlation_rounds(
 ) -> tuple[Round, ...]:
     """Declare what `Pair.correlate_as_sender` and its other side send."""
     return (
-        (Message(receiver, sender, transfer.column_bytes(count)),),
-        (Message(sender, receiver, width * count * size),),
+        (CostedMessage(receiver, sender, transfer.column_bytes(count)),),
+        (CostedMessage(sender, receiver, width * count * size),),
     )
 
 
