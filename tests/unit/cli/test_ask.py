@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.cli.commands.ask import _quality
 from tacit.data import load_file
+from tacit.inference.answers import AnsweredRows
 
 
 @pytest.fixture
@@ -15,11 +15,17 @@ def rows(tmp_path):
     return load_file(path, label="y")
 
 
+def measured(values, labels):
+    """By name, what answers are worth whose owner reveals classes alone."""
+    found = AnsweredRows(values=values, reveal="class", labels=labels).measure()
+    return {one.name: one.value for one in found}
+
+
 def test_answers_are_measured_as_far_as_they_tell(rows):
-    by_class = {one.name: one.value for one in _quality(torch.tensor([0.0, 1, 1, 1]), rows)}
+    by_class = measured(torch.tensor([0.0, 1, 1, 1]), rows.labels)
     assert by_class == pytest.approx({"accuracy": 0.75, "most frequent class": 0.5, "F1": 0.8})
     scores = torch.tensor([[-2.0], [3.0], [1.0], [2.0]])
-    by_score = {one.name: one.value for one in _quality(scores, rows)}
+    by_score = measured(scores, rows.labels)
     assert set(by_score) == {
         *("accuracy", "most frequent class", "F1", "AUC", "KS", "calibration error")
     }
