@@ -11,12 +11,13 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAdam
 from flwr.simulation import run_simulation
 
-from tacit.federated import FederatedSpec, PrivacySpec
+from tacit.federated import FederatedSpec, Federation, Privacy
 from tacit.federated.flower import PrivateStrategy, client_mod
 
 NODES, ROUNDS, TRUE = 20, 8, np.array([0.6, -0.3])
-PRIVACY = PrivacySpec(kind="central", clip=0.5, epsilon=8.0, delta=1e-3)
-SPEC = FederatedSpec(clients=NODES, rounds=ROUNDS, privacy=PRIVACY, minimum=NODES)
+PRIVACY = Privacy(kind="central", clip=0.5, epsilon=8.0, delta=1e-3)
+TERMS = Federation(clients=NODES, rounds=ROUNDS, minimum=NODES)
+SPEC = FederatedSpec(federated=TERMS, privacy=PRIVACY)
 
 client_app = ClientApp(mods=[client_mod(SPEC)])  # the line that changes
 server_app = ServerApp()

@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tacit.crypto import make_key_pair
 from tacit.federated import (
     FederatedSpec,
+    Federation,
     Meter,
-    PrivacySpec,
+    Privacy,
     RoundConfig,
     Seat,
     Update,
@@ -114,16 +115,10 @@ def cases(quick: bool) -> list[Case]:
 
 @cache
 def _provided(word: str, size: int) -> tuple[RoundConfig, tuple[bytes, ...]]:
-    spec = FederatedSpec(
-        clients=CLIENTS,
-        rounds=1,
-        minimum=5,
-        privacy=PrivacySpec(clip=1.0),
-        colluding_share=0.0,
-        **WORDS[word],
-    )
-    spec, secrets = provision(spec, Prg.from_os())
-    return round_config(spec, size), secrets
+    terms = Federation(clients=CLIENTS, rounds=1, minimum=5, colluding_share=0.0, **WORDS[word])
+    spec = FederatedSpec(federated=terms, privacy=Privacy(clip=1.0))
+    public_key, secrets = provision(spec, Prg.from_os())
+    return round_config(spec, size, public_key=public_key), secrets
 
 
 @cache

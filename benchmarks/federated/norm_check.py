@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.federated import (
     FederatedSpec,
-    LocalTraining,
+    Federation,
     Meter,
-    PrivacySpec,
+    Privacy,
     Seat,
     Update,
     find_aggregator,
@@ -66,12 +66,7 @@ def _checked(updates: np.ndarray) -> None:
 
 
 def _masked(updates: np.ndarray) -> None:
-    spec = FederatedSpec(
-        clients=CLIENTS,
-        rounds=1,
-        privacy=PrivacySpec(clip=1.0),
-        training=LocalTraining(steps=1, batch=1, rate=1.0),
-    )
+    spec = FederatedSpec(federated=Federation(clients=CLIENTS, rounds=1), privacy=Privacy(clip=1.0))
     config, aggregator = round_config(spec, updates.shape[1]), find_aggregator("masked")
     clients = [
         aggregator.make_client(

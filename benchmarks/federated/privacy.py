@@ -31,15 +31,15 @@ from tacit.audit import mean_interval
 from tacit.data import Partition, divide, load_dataset, measure_odds, search_path, split_dataset
 from tacit.dp import REPLACE_CLIENT, BudgetTarget, Gaussian, Repeated, epsilon, least_noise
 from tacit.federated import (
-    AdaptiveNoise,
     CalibratedMechanism,
     FederatedSpec,
+    Federation,
     Learner,
     LocalEngine,
-    LocalTraining,
     Privacy,
-    PrivacySpec,
+    PrivacyKind,
     RoundConfig,
+    Training,
     build_model,
     calibrate,
     find_aggregator,
@@ -48,7 +48,7 @@ from tacit.federated import (
 from tacit.federated.calibration import make_grid
 from tacit.ring import KEY_BYTES, Prg
 
-MODES: tuple[Privacy, ...] = ("none", "central", "local", "local-adaptive", "shuffle")
+MODES: tuple[PrivacyKind, ...] = ("none", "central", "local", "local-adaptive", "shuffle")
 PAIRS = (("shuffle", "local"), ("local-adaptive", "local"), ("central", "shuffle"))
 DELTA = 1e-3
 
@@ -81,25 +81,25 @@ def load_rows(name: str) -> tuple[torch.Tensor, ...]:
     return tuple(found)
 
 
-def make_spec(setting: Setting, privacy: PrivacySpec) -> FederatedSpec:
+def make_spec(setting: Setting, privacy: Privacy) -> FederatedSpec:
     """Write what all clients hold to: all stay, and all are honest but the one who looks."""
-    return FederatedSpec(
+    terms = Federation(
         clients=setting.clients,
         rounds=setting.rounds,
         aggregator="shuffled" if privacy.kind == "shuffle" else "plain",
-        privacy=privacy,
         minimum=setting.clients,
         drop_rate=0.0,
         colluding_share=0.0,
     )
+    return FederatedSpec(federated=terms, privacy=privacy)
 
 
 def calibrate_mode(
-    setting: Setting, mode: Privacy, target: float, dimension: int
+    setting: Setting, mode: PrivacyKind, target: float, dimension: int
 ) -> CalibratedMechanism:
     """Calibrate a mode with accountants that need no other library."""
     if mode in ("none", "shuffle"):
-        asked = PrivacySpec(
+        asked = Privacy(
             kind=mode,
             clip=setting.clip,
             epsilon=None if mode == "none" else target,
@@ -117,12 +117,11 @@ def calibrate_mode(
     multiplier = least_noise(lambda z: [Repeated(event=event(z), count=setting.rounds)], aim)
     whole = [Repeated(event=event(multiplier), count=setting.rounds)]
     return CalibratedMechanism(
-        kind=mode,
+        privacy=Privacy(kind=mode, clip=setting.clip, epsilon=target, delta=DELTA),
         clip=setting.clip,
         event=event(multiplier),
         claim=epsilon(whole, delta=DELTA, accountant="fourier"),
         grid=make_grid(setting.clip, multiplier, dimension, 1),
-        adaptive=AdaptiveNoise() if mode == "local-adaptive" else None,
     )
 
 
@@ -137,7 +136,7 @@ def make_learner(setting: Setting, seed: int, device: str) -> Learner:
         np.random.default_rng(seed),
     )
     model = build_model(setting.model, features.shape[1:], classes, seed=seed)
-    recipe = LocalTraining(steps=setting.steps, batch=setting.batch, rate=setting.rate)
+    recipe = Training(steps=setting.steps, batch=setting.batch, rate=setting.rate)
     return Learner(model.to(device), features.to(device), labels.to(device), parts, training=recipe)
 
 
@@ -147,29 +146,21 @@ def run_once(
     """Train once and return what came out."""
     begun = time.perf_counter()
     learner = make_learner(setting, seed, device)
-    config = RoundConfig(
-        clients=setting.clients,
-        dimension=learner.dimension,
-        minimum=setting.clients,
-        mechanism=promised,
-        drop_rate=0.0,
-        colluding_share=0.0,
-    )
+    spec = make_spec(setting, promised.privacy)
+    config = RoundConfig(spec=spec, dimension=learner.dimension, mechanism=promised)
     x_test, labels = load_rows(setting.data)[2].to(device), load_rows(setting.data)[3].numpy()
-    aggregator = find_aggregator("shuffled" if promised.kind == "shuffle" else "plain")
-    limit = None if promised.kind == "none" else target
-    asked = PrivacySpec(kind=promised.kind, clip=setting.clip, epsilon=limit, delta=DELTA)
+    aggregator = find_aggregator(spec.federated.aggregator)
     outcome = run_rounds(
         LocalEngine(learner, aggregator, drop_rate=0.0, prg=Prg(seed.to_bytes(KEY_BYTES, "big"))),
         learner.first_weights(),
-        make_spec(setting, asked),
+        spec,
         config=config,
         judge=lambda weights: measure_odds(learner.odds(weights, x_test).cpu().numpy(), labels),
         on_round=lambda report: None,
     )
     last = outcome.rounds[-1]
     return {
-        "mode": promised.kind,
+        "mode": promised.privacy.kind,
         "target": target,
         "epsilon": last.claim.epsilon,
         "seed": seed,
@@ -181,7 +172,7 @@ def run_once(
     }
 
 
-def plan_runs(options: argparse.Namespace) -> Iterator[tuple[Privacy, float, int]]:
+def plan_runs(options: argparse.Namespace) -> Iterator[tuple[PrivacyKind, float, int]]:
     """List every run, seed after seed; without privacy ε does not matter."""
     for seed in range(options.seeds):
         for mode in options.modes:

@@ -24,11 +24,14 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "federated": (
         "tacit.federated",
         (
+            "FederatedData",
+            "FederatedModel",
             "FederatedResult",
             "FederatedSpec",
-            "LocalTraining",
-            "PrivacySpec",
+            "Federation",
+            "Privacy",
             "PrivateStrategy",
+            "Training",
             "client_mod",
             "fit",
         ),

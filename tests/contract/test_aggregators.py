@@ -7,13 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from support.federated import Stage, provided
+from support.federated import Stage, make_spec, provided
 from tacit.errors import ConfigError, PartyError
 from tacit.federated import (
     AGGREGATORS,
-    FederatedSpec,
-    LocalTraining,
-    PrivacySpec,
+    Privacy,
+    Training,
     Update,
     VoidRound,
     find_aggregator,
@@ -49,14 +48,14 @@ def make_policy(name, kind, **changes):
         "clients": CLIENTS,
         "rounds": 1,
         "aggregator": name,
-        "privacy": PrivacySpec(**wished),
+        "privacy": Privacy(**wished),
         "minimum": 4,
         "drop_rate": 0.2,
         "colluding_share": 0.0,
-        "training": LocalTraining(steps=1, batch=10, rate=1.0),
+        "train": Training(steps=1, batch=10, rate=1.0),
         "largest_weight": 9 if kind == "none" and name != "bounded" else 1,
     }
-    return FederatedSpec(**{**settings, **changes})
+    return make_spec(**{**settings, **changes})
 
 
 def make_offers(weights=(1,) * CLIENTS):
@@ -190,7 +189,7 @@ def test_a_privacy_that_does_not_fit_the_aggregator_is_refused():
 
 
 def test_a_target_that_cannot_be_met_is_refused_before_anything_runs():
-    asked = PrivacySpec(kind="shuffle", clip=1.0, epsilon=1e-5, delta=1e-9)
+    asked = Privacy(kind="shuffle", clip=1.0, epsilon=1e-5, delta=1e-9)
     with pytest.raises(ConfigError, match="the best this plan reaches"):
         round_config(make_policy("shuffled", "shuffle", privacy=asked, rounds=1000), DIMENSION)
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from support.federated import Stage, provided
+from support.federated import Stage, change_spec, make_spec, provided
 from tacit.errors import ConfigError
 from tacit.federated import (
     AdaptiveNoise,
-    FederatedSpec,
-    PrivacySpec,
+    Privacy,
     Update,
     VoidRound,
     encrypted,
@@ -47,11 +46,11 @@ CLIENTS, DIMENSION = 6, 120
 def policy(name, noise="none", **changes):
     settings = {
         **{"clients": CLIENTS, "rounds": 1, "minimum": 4, "drop_rate": 0.2, "colluding_share": 0.0},
-        "privacy": PrivacySpec(**NOISE[noise]),
+        "privacy": Privacy(**NOISE[noise]),
         "largest_weight": 1 if noise == "central" else 9,
         **WORDS.get(name, {"aggregator": name}),
     }
-    return FederatedSpec(**{**settings, **changes})
+    return make_spec(**{**settings, **changes})
 
 
 def offers():
@@ -95,7 +94,7 @@ def test_sums_equal_those_of_masked_bit_for_bit(name, noise, same_words):
 def declared(stage, name):
     """Return what a client declares to send, without decrypting: the aggregator's own formula."""
     room = {"encrypted": encrypted, "keyed": keyed}[stage.aggregator.name]
-    return room.upload_bytes(stage.terms) + (5 + 29) * stage.terms.verified
+    return room.upload_bytes(stage.terms) + (5 + 29) * stage.terms.federated.verified
 
 
 @pytest.mark.parametrize("name", list(WORDS)[1:])
@@ -105,7 +104,7 @@ def test_the_bytes_are_those_declared(name):
     plain = declared(stage, name)
     ups = [stage.meter.up[index] for index in found.survivors]
     rest = [up - plain for up in ups if up != plain]
-    threshold = stage.terms.threshold
+    threshold = stage.terms.federated.threshold
     if name.startswith(("bfv", "paillier")):
         # One client decrypts: the sum of everyone's words.
         assert rest == [9 + inner(stage).plan.upload_bytes]
@@ -170,7 +169,7 @@ def test_keyed_rounds_survive_any_drop_out():
         ("threshold", {"colluding_share": 0.5}, "above the 3 clients that may work"),
         ("threshold", {"threshold": 1, "colluding_share": 0.0}, "2 at least"),
         ("keyed", {"threshold": 3}, "go with aggregator 'encrypted'"),
-        ("keyed", {"authority": bytes(31)}, "the authority's key is 32 bytes"),
+        ("keyed", {"authority": bytes(31)}, "authority: wanted 64 hexadecimal digits"),
         ("masked", {"authority": bytes(32)}, "goes with aggregator 'keyed'"),
         ("plain", {"verified": True}, "verified goes with aggregator masked, encrypted"),
         (
@@ -195,7 +194,7 @@ def test_a_server_without_the_public_key_says_what_is_missing():
 
 def test_bfv_says_when_it_has_no_room():
     spec, _ = provided(policy("bfv"))
-    config = replace(round_config(spec, DIMENSION), clients=9000)
+    config = round_config(change_spec(spec, clients=9000), DIMENSION)
     with pytest.raises(ConfigError, match="of at most 8192 clients"):
         encrypted.EncryptedServerSide(config)
 
@@ -243,7 +242,7 @@ SAID = {
 }
 """What the other kinds of messages say, in the words of the ledger."""
 SHUFFLED = {
-    "privacy": PrivacySpec(kind="shuffle", clip=1.0, epsilon=8.0, delta=1e-3),
+    "privacy": Privacy(kind="shuffle", clip=1.0, epsilon=8.0, delta=1e-3),
     "largest_weight": 1,
 }
 
@@ -254,7 +253,7 @@ def test_every_message_of_a_round_is_blank_or_in_the_ledger(name):
     stage, seen = Stage(spec, offers(), silent={2}), set()
 
     def exchange(messages, true=stage.exchange):
-        helper = HELPERS.get(spec.aggregator)
+        helper = HELPERS.get(spec.federated.aggregator)
         seen.update((helper if i == HELPER else "clients", m[4]) for i, m in messages.items())
         for index, answer in true(messages):
             seen.add(("server", answer[4]))
@@ -280,6 +279,6 @@ def test_a_server_that_weighs_by_examples_is_said_to_learn_how_many(name):
 
 def test_clients_that_are_asked_what_contributes_are_said_to_answer():
     asked = AdaptiveNoise(by="layers", relevance="clients", relevance_epsilon=1.0)
-    privacy = PrivacySpec(kind="local-adaptive", clip=1.0, epsilon=8.0, delta=1e-3, adaptive=asked)
+    privacy = Privacy(kind="local-adaptive", clip=1.0, epsilon=8.0, delta=1e-3, adaptive=asked)
     leaks = leaks_of(policy("plain", privacy=privacy, largest_weight=1), 7)
     assert any(one.to == "server" and "contribute" in one.what for one in leaks)

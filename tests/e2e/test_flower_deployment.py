@@ -64,17 +64,17 @@ JOB = """
     colluding_share = 0.0
     [privacy]
     kind = "central"
-    target_epsilon = 50.0
+    epsilon = 50.0
     delta = 1e-3
     clip = 1.0
 """
 POLICY = """
-    from tacit.federated import FederatedSpec, PrivacySpec
+    from tacit.federated import FederatedSpec, Federation, Privacy
 
-    POLICY = FederatedSpec(
-        clients=2, rounds=1, aggregator="AGGREGATOR", privacy=PrivacySpec(clip=1.0), minimum=2,
-        drop_rate=0.0, colluding_share=0.0,
+    TERMS = Federation(
+        clients=2, rounds=1, aggregator="AGGREGATOR", minimum=2, drop_rate=0.0, colluding_share=0.0
     )
+    POLICY = FederatedSpec(federated=TERMS, privacy=Privacy(clip=1.0))
 """
 CLIENT = """
     from flwr.app import Array, ArrayRecord, Message, RecordDict

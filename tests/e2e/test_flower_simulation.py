@@ -16,12 +16,11 @@ PROGRAM = """
     from rich.console import Console
 
     from tacit.cli.screen import OnConsole
-    from tacit.jobs.federated import run
-    from tacit.jobs.federated_job import FederatedJob
+    from tacit.jobs.federated import FederatedJob, run
     from tacit.spec import read_record
 
     aggregator, kind, epsilon = "AGGREGATOR", "KIND", EPSILON
-    privacy = {"kind": kind, "clip": 1.0} | ({"target_epsilon": epsilon} if epsilon else {})
+    privacy = {"kind": kind, "clip": 1.0} | ({"epsilon": epsilon} if epsilon else {})
     job = read_record(
         {
             "job": {"name": "simulated", "kind": "federated"},

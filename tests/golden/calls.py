@@ -19,8 +19,8 @@ from golden.watch import Watch
 from golden.words import ERROR, SCORED, claim_table, cost_table, leak_lines, masked, result_table
 from support.llm import write_model
 from support.machine import free_ports
+from tacit import federated
 from tacit.dp import ADD_REMOVE_RECORD, REPLACE_RECORD, Pure, epsilon
-from tacit.federated import PrivacySpec
 from tacit.learners import LinearRegression, Local
 from tacit.mpc import PROTOCOLS
 from tacit.split import Compression, Defence
@@ -86,7 +86,7 @@ def federate(folder: Path) -> Any:
     torch.manual_seed(0)
     x, y = _rows(60, 4)
     clients = [(x[at::6], y[at::6]) for at in range(6)]
-    promise = PrivacySpec(kind="central", clip=1.0, epsilon=8.0, delta=1e-3)
+    promise = federated.Privacy(kind="central", clip=1.0, epsilon=8.0, delta=1e-3)
     with Watch() as watch:
         found = tacit.federated.fit(
             nn.Linear(4, 2), clients, rounds=2, privacy=promise, drop_rate=0.2, minimum=4
@@ -230,7 +230,7 @@ def refused(folder: Path) -> Any:
     two = {"north": (x[:10], y[:10]), "south": (x[10:], y[10:])}
     line, deep = nn.Linear(4, 2), nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     clients = [(x[:10], y[:10]), (x[10:], y[10:])]
-    promise = PrivacySpec(kind="central", clip=1.0, epsilon=8.0, delta=1e-3)
+    promise = federated.Privacy(kind="central", clip=1.0, epsilon=8.0, delta=1e-3)
     text = [Text(text="I am 9.", owner="a")]
     words = train_tokenizer(["I am nine"], size=270)
 
@@ -269,20 +269,26 @@ def refused(folder: Path) -> Any:
         "train: an optimiser": lambda: Training(optimiser="other"),
         "train: a batch": lambda: tacit.train(line, two, batch=1000),
         "federated: one client": lambda: tacit.federated.fit(line, clients[:1]),
-        "federated: no ε": lambda: PrivacySpec(kind="central", clip=1.0),
-        "federated: a privacy": lambda: PrivacySpec(kind="centrl", clip=1.0, epsilon=1.0),
+        "federated: no ε": lambda: federated.Privacy(kind="central", clip=1.0),
+        "federated: a privacy": lambda: federated.Privacy(kind="centrl", clip=1.0, epsilon=1.0),
         **{
             f"federated: {word}": lambda word=word: tacit.federated.fit(
                 line, clients, privacy=promise, **{word: "other"}
             )
-            for word in ("engine", "server", "cipher")
+            for word in ("engine",)
         },
-        "federated: a mechanism": lambda: PrivacySpec(
+        **{
+            f"federated: {word}": lambda word=word: federated.Federation(
+                clients=6, rounds=2, aggregator="encrypted", colluding_share=0.0, **{word: "other"}
+            )
+            for word in ("server", "cipher")
+        },
+        "federated: a mechanism": lambda: federated.Privacy(
             kind="central", clip=1.0, epsilon=1.0, mechanism="laplace"
         ),
-        "federated: an aggregator": lambda: tacit.federated.fit(line, clients, aggregation="sum"),
+        "federated: an aggregator": lambda: tacit.federated.fit(line, clients, aggregator="sum"),
         "federated: privacy and aggregator": lambda: tacit.federated.fit(
-            line, clients, aggregation="shuffled", privacy=promise
+            line, clients, aggregator="shuffled", privacy=promise
         ),
         "federated: too few who stay": lambda: tacit.federated.fit(
             line, clients, privacy=promise, drop_rate=0.9

@@ -99,7 +99,7 @@ SLICE: dict[str, Case] = {
         "fl-digits",
         **_CLIENTS,
         **{"federated.clients": 8, "federated.rounds": 2, "federated.aggregator": "plain"},
-        privacy={"kind": "local", "target_epsilon": 20.0, "clip": 1.0},
+        privacy={"kind": "local", "epsilon": 20.0, "clip": 1.0},
     ),
     "federated shuffled": _job(
         "fl-shuffle",

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import numpy as np
@@ -11,20 +13,40 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from support.crypto import short_key
 from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
-from tacit.federated import Meter, Seat, find_aggregator, provision, round_config, run_round
+from tacit.federated import (
+    FederatedSpec,
+    Federation,
+    Meter,
+    Privacy,
+    Seat,
+    Training,
+    find_aggregator,
+    provision,
+    round_config,
+    run_round,
+)
 from tacit.federated.aggregators import Once
 from tacit.federated.contract import HELPER
 from tacit.federated.secagg import STAGES, SecAggClient, SecAggServer
+from tacit.federated.spec import HELPERS
 from tacit.ring import Prg
+
+FOLDER = TemporaryDirectory(prefix="tacit-")
+"""Where public keys lie that specs name."""
 
 
 @cache
 def provided(policy):
     """Make the keys of a policy, once: those of ciphers take a while."""
-    if policy.aggregator == "encrypted":
-        pytest.importorskip("tenseal" if policy.cipher == "bfv" else "gmpy2")
+    if policy.federated.aggregator == "encrypted":
+        pytest.importorskip("tenseal" if policy.federated.cipher == "bfv" else "gmpy2")
     with patch("tacit.federated.provision.make_key", short_key):
-        return provision(policy, Prg.from_os())
+        public_key, secrets = provision(policy, Prg.from_os())
+    if public_key is not None:
+        file = Path(FOLDER.name) / f"{len(list(Path(FOLDER.name).iterdir()))}.public"
+        file.write_bytes(public_key)
+        policy = change_spec(policy, public_key=file)
+    return policy, secrets
 
 
 class Stage:
@@ -32,7 +54,7 @@ class Stage:
 
     def __init__(self, policy, offers, *, silent=(), tamper=None, is_resumed=False):
         policy, secrets = provided(policy)
-        self.aggregator = find_aggregator(policy.aggregator)
+        self.aggregator = find_aggregator(policy.federated.aggregator)
         self.helper_keys = make_key_pair()
         self.seats = [
             Seat(
@@ -43,9 +65,9 @@ class Stage:
             )
             for i, secret in enumerate(secrets)
         ]
-        if policy.keys is not None:
+        if policy.federated.keys:
             known = [seat.signing.public_key().public_bytes_raw() for seat in self.seats]
-            policy = replace(policy, keys=frozenset(known))
+            policy = change_spec(policy, keys=tuple(one.hex() for one in known))
         self.terms = round_config(policy, offers[0].values.size)
         make_helper = self.aggregator.make_helper
         if make_helper is not None:
@@ -150,3 +172,25 @@ class Cast:
         for index in self.server.survivors:
             total += self.words[index]
         return total
+
+
+# Specs, of settings of several tables at once
+
+SERVER_SETTINGS = ("server_rate", "momentum", "patience")
+
+
+def make_spec(*, privacy=None, train=None, keys=None, **settings):
+    """Make a spec; keys are bytes, and what no other table has is of [federated]."""
+    server = {name: settings.pop(name) for name in SERVER_SETTINGS if name in settings}
+    pinned = {name: settings[name].hex() for name in HELPERS.values() if settings.get(name)}
+    settings |= {**pinned, "keys": tuple(one.hex() for one in sorted(keys or ()))}
+    return FederatedSpec(
+        federated=Federation(**settings),
+        privacy=privacy or Privacy(),
+        train=replace(train or Training(), **server),
+    )
+
+
+def change_spec(spec, **settings):
+    """Return a spec with other settings in [federated]."""
+    return replace(spec, federated=replace(spec.federated, **settings))

@@ -7,7 +7,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from tacit.federated import FederatedSpec, PrivacySpec, run_rounds
+from support.federated import make_spec
+from tacit.federated import Privacy, run_rounds
 from tacit.federated.flower import FlowerCarrier, client_mod, named_arrays
 
 MODEL = torch.nn.Linear(2, 1)
@@ -68,14 +69,14 @@ def make_policy(aggregator="masked", kind="none", rounds=1, **changes):
         "clients": 4,
         "rounds": rounds,
         "aggregator": aggregator,
-        "privacy": PrivacySpec(
+        "privacy": Privacy(
             kind=kind, clip=1.0, epsilon=epsilon, accountant="basic" if epsilon else None
         ),
         "minimum": 3,
         "drop_rate": 0.25,
         "colluding_share": 0.0,
     }
-    return FederatedSpec(**{**settings, **changes})
+    return make_spec(**{**settings, **changes})
 
 
 def make_contexts(count):

@@ -11,10 +11,10 @@ from functools import partial
 
 import numpy as np
 
-from support.federated import Stage, provided
+from support.federated import Stage, make_spec, provided
 from tacit.crypto.cipher import load_public, load_secret, load_share
 from tacit.errors import InputError, PartyError
-from tacit.federated import FederatedSpec, PrivacySpec, Update
+from tacit.federated import Privacy, Update
 from tacit.federated.provision import read_secret
 from tacit.ring import Prg
 
@@ -31,8 +31,8 @@ WORDS = {
 
 def policy(name):
     settings = {"clients": CLIENTS, "rounds": 1, "minimum": 3, "colluding_share": 0.0}
-    privacy = PrivacySpec(kind="none", clip=1.0)
-    return FederatedSpec(privacy=privacy, drop_rate=0.0, **settings, **WORDS[name])
+    privacy = Privacy(kind="none", clip=1.0)
+    return make_spec(privacy=privacy, drop_rate=0.0, **settings, **WORDS[name])
 
 
 class Fuzzed(Stage):
@@ -91,13 +91,13 @@ def try_round(name, number, change):
 
 def try_keys(name, change):
     spec, secrets = provided(policy(name))
-    load = load_share if spec.threshold else partial(load_secret, spec.cipher)
+    load = load_share if spec.federated.threshold else partial(load_secret, spec.federated.cipher)
     with suppress(PartyError, InputError):
         load(read_secret(change(secrets[0])).cipher)
     with suppress(PartyError, InputError):
         load(change(read_secret(secrets[0]).cipher))
     with suppress(InputError):
-        load_public(spec.cipher, change(spec.public_key or b"no key"))
+        load_public(spec.federated.cipher, change(spec.federated.public_key.read_bytes()))
 
 
 def main(count, seed):

@@ -7,9 +7,10 @@ from collections import Counter
 
 import pytest
 
+from support.federated import make_spec
 from support.formal_sums import Masked, quick
 from tacit.errors import ConfigError
-from tacit.federated import FederatedSpec, PrivacySpec, round_config
+from tacit.federated import Privacy, round_config
 from tacit.federated.secagg import Neighbourhood, plan_secagg
 from tacit.federated.secagg.graph import share_of
 from tacit.federated.secagg.sides import plan_from
@@ -25,10 +26,10 @@ def _quick():
 
 
 def plan_of(clients, drop_rate, colluding_share, **changes):
-    spec = FederatedSpec(
+    spec = make_spec(
         clients=clients,
         rounds=1,
-        privacy=PrivacySpec(clip=1.0),
+        privacy=Privacy(clip=1.0),
         drop_rate=drop_rate,
         colluding_share=colluding_share,
         **changes,

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from support.crypto import complaints, related
-from support.federated import Stage
+from support.federated import Stage, make_spec
 from tacit.crypto import make_key_pair
-from tacit.federated import FederatedSpec, PrivacySpec, Update
+from tacit.federated import Privacy, Update
 from tacit.federated.contract import HELPER, unpack
 from tacit.federated.keyed import sides
 from tacit.federated.keyed.authority import RELEASED, UPLOAD
@@ -17,12 +17,12 @@ SIZE = 4000
 
 
 def policy(**changes):
-    return FederatedSpec(
+    return make_spec(
         clients=3,
         rounds=1,
         aggregator="keyed",
         minimum=2,
-        privacy=PrivacySpec(kind="none", clip=1.0),
+        privacy=Privacy(kind="none", clip=1.0),
         **changes,
     )
 

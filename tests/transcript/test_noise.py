@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy.stats import gamma
 
+from support.federated import make_spec
 from tacit.audit.privacy import (
     audit_federated_rounds,
     audit_rounds,
@@ -34,10 +35,9 @@ from tacit.dp import (
     train_dp_sgd,
 )
 from tacit.federated import (
-    FederatedSpec,
     Learner,
-    LocalTraining,
-    PrivacySpec,
+    Privacy,
+    Training,
     find_aggregator,
     round_config,
 )
@@ -78,11 +78,11 @@ def prg(label="noise"):
 def policy(name, **changes):
     aggregator, asked = POLICIES[name]
     settings = {"clip": 0.5, "epsilon": 8.0, "delta": 1e-3, **asked, **changes}
-    return FederatedSpec(
+    return make_spec(
         clients=4,
         rounds=1,
         aggregator=aggregator,
-        privacy=PrivacySpec(**settings),
+        privacy=Privacy(**settings),
         minimum=4,
         drop_rate=0.0,
         colluding_share=0.0,
@@ -213,11 +213,11 @@ def local_training_has_its_noise():
         rows,
         torch.zeros(40, dtype=torch.int64),
         [np.arange(40)],
-        training=LocalTraining(),
+        training=Training(),
     )
-    recipe = LocalTraining(steps=4, batch=20, rate=0.5)
-    asked = PrivacySpec(kind="record", clip=1.0, epsilon=4.0, delta=1e-4, records=40)
-    plain = replace(policy("plain, local"), privacy=asked, training=recipe)
+    recipe = Training(steps=4, batch=20, rate=0.5)
+    asked = Privacy(kind="record", clip=1.0, epsilon=4.0, delta=1e-4, records=40)
+    plain = replace(policy("plain, local"), privacy=asked, train=recipe)
     steps = round_config(plain, learner.dimension).mechanism.records
     update, _ = train_records(learner, 0, learner.first_weights(), steps, prg=prg())
     sigma = steps.event.event.event.sigma

@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from support.crypto import complaints
-from support.federated import Stage
+from support.federated import Stage, make_spec
 from support.formal_sums import sums
 from tacit.crypto import make_key_pair
 from tacit.errors import PartyError
-from tacit.federated import FederatedSpec, PrivacySpec, Update, VoidRound
+from tacit.federated import Privacy, Update, VoidRound
 from tacit.federated import encrypted as encrypted_sides
 from tacit.federated.aggregators import Once
 from tacit.federated.bounded import NormCheck, send_update, sum_checked
@@ -63,8 +63,8 @@ AGAINST_ALL = {"keys": NAMED, "server": "malicious", "authority": bytes(32)}
 def stage_of(name, **changes):
     offers = [Update(one.astype(np.float32), 1) for one in np.eye(CLIENTS)]
     settings = {"clients": CLIENTS, "rounds": 1, "minimum": MINIMUM, "drop_rate": 0.0}
-    spec = FederatedSpec(
-        privacy=PrivacySpec(clip=1.0), colluding_share=0.0, **settings, **WORDS[name], **changes
+    spec = make_spec(
+        privacy=Privacy(clip=1.0), colluding_share=0.0, **settings, **WORDS[name], **changes
     )
     return Stage(spec, offers)
 

@@ -14,9 +14,8 @@ from tacit.cli.launch.member import write_files
 from tacit.errors import ConfigError
 from tacit.federated import Outcome, Shards, Task
 from tacit.federated.apps import Node, deploy_client, deploy_server
-from tacit.jobs.federated import files_of
-from tacit.jobs.federated_data import task_of
-from tacit.jobs.federated_job import FederatedJob
+from tacit.federated.front import task_of
+from tacit.jobs.federated import FederatedJob, files_of
 from tacit.jobs.toml import read_toml
 from tacit.spec import read_record
 

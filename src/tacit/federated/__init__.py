@@ -21,9 +21,9 @@ from tacit.federated.contract import (
     VoidRound,
     run_round,
 )
-from tacit.federated.data import Shards, divide_rows, join_rows, shard_rows
+from tacit.federated.data import FederatedData, Shards, divide_rows, join_rows, shard_rows
 from tacit.federated.engine import LocalEngine
-from tacit.federated.front import FederatedResult, Task, fit, train_federated
+from tacit.federated.front import FederatedResult, Task, fit, task_of, train_federated
 from tacit.federated.provision import provision
 from tacit.federated.rounds import Carrier, Outcome, RoundReport, run_rounds
 from tacit.federated.spec import (
@@ -31,16 +31,19 @@ from tacit.federated.spec import (
     AdaptiveNoise,
     AggregatorName,
     Augment,
+    Engine,
+    FederatedModel,
     FederatedSpec,
-    LocalTraining,
+    Federation,
     Mechanism,
+    ModelName,
     Privacy,
-    PrivacySpec,
+    PrivacyKind,
+    Training,
 )
 from tacit.federated.training import (
     MODELS,
     Learner,
-    ModelName,
     Stack,
     build_model,
     build_stack,
@@ -63,18 +66,21 @@ __all__ = [
     "CalibratedMechanism",
     "Carrier",
     "ClientSide",
+    "Engine",
+    "FederatedData",
+    "FederatedModel",
     "FederatedResult",
     "FederatedSpec",
+    "Federation",
     "Learner",
     "LocalEngine",
-    "LocalTraining",
     "Mechanism",
     "Meter",
     "ModelName",
     "Offer",
     "Outcome",
     "Privacy",
-    "PrivacySpec",
+    "PrivacyKind",
     "PrivateStrategy",
     "RoundConfig",
     "RoundReport",
@@ -83,6 +89,7 @@ __all__ = [
     "Shards",
     "Stack",
     "Task",
+    "Training",
     "Update",
     "VoidRound",
     "attribute_scale",
@@ -100,6 +107,7 @@ __all__ = [
     "run_round",
     "run_rounds",
     "shard_rows",
+    "task_of",
     "train_federated",
 ]
 

@@ -20,7 +20,7 @@ from tacit.federated.shuffled.sides import (
     ShuffledServerSide,
     make_shuffler,
 )
-from tacit.federated.spec import GOES_WITH, HELPERS, AggregatorName, Privacy
+from tacit.federated.spec import GOES_WITH, HELPERS, AggregatorName, PrivacyKind
 from tacit.federated.verified import SumServer, VerifiedClientSide, VerifiedServerSide
 from tacit.plugins import load
 from tacit.ring import Prg
@@ -85,7 +85,7 @@ class Aggregator:
     make_helper: Callable[[RoundConfig, KeyPair, Prg, Enter], Helper] | None = None
 
     @property
-    def privacies(self) -> tuple[Privacy, ...]:
+    def privacies(self) -> tuple[PrivacyKind, ...]:
         """The kinds of privacy that it can give."""
         return GOES_WITH[self.name]
 
@@ -103,11 +103,11 @@ def find_aggregator(name: str) -> Aggregator:
 
 
 def _server(config: RoundConfig, side: SumServer) -> ServerSide:
-    return VerifiedServerSide(side, config) if config.verified else side
+    return VerifiedServerSide(side, config) if config.federated.verified else side
 
 
 def _client(config: RoundConfig, seat: Seat, prg: Prg, make: Making) -> ClientSide:
-    if not config.verified:
+    if not config.federated.verified:
         return make(None, seat.saved)
     return VerifiedClientSide(
         make, config, seat.index, secret=seat.secret, prg=prg, saved=seat.saved

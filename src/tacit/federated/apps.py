@@ -48,17 +48,19 @@ def simulate(task: Task, *, judge: Judge, on_round: OnRound) -> Outcome:
     """
     found: list[Outcome] = []
     app = ServerApp()
-    spec, secrets = provision(task.spec, Prg.from_os())
+    fed = task.spec.federated
+    public_key, secrets = provision(task.spec, Prg.from_os())
     helping, signing = None, list[bytes]()
-    if spec.keys is not None:  # of those that it names nobody here has the private halves
-        made = [Ed25519PrivateKey.generate() for _ in spec.keys]
+    if fed.identities is not None:  # of those that it names nobody here has the private halves
+        made = [Ed25519PrivateKey.generate() for _ in fed.identities]
         signing = [key.private_bytes_raw() for key in made]
-        spec = replace(spec, keys=frozenset(key.public_key().public_bytes_raw() for key in made))
-    if spec.helper is not None:
+        keys = tuple(key.public_key().public_bytes_raw().hex() for key in made)
+        fed = replace(fed, keys=keys)
+    if fed.helper is not None:
         private = X25519PrivateKey.generate()
-        public = private.public_key().public_bytes_raw()
-        is_shuffled = spec.aggregator == "shuffled"
-        spec = replace(spec, shuffler=public) if is_shuffled else replace(spec, authority=public)
+        public = private.public_key().public_bytes_raw().hex()
+        is_shuffled = fed.aggregator == "shuffled"
+        fed = replace(fed, shuffler=public) if is_shuffled else replace(fed, authority=public)
         helping = private.private_bytes_raw()  # as bytes: the app is sent to other processes
 
     @app.main()
@@ -66,11 +68,16 @@ def simulate(task: Task, *, judge: Judge, on_round: OnRound) -> Outcome:
         found.append(_serve(task, spec, grid, judge, on_round))
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="tacit-") as journal:
+    with tempfile.TemporaryDirectory(prefix="tacit-") as folder:
+        journal = Path(folder)
+        if public_key is not None:  # named by its file, as on real nodes
+            fed = replace(fed, public_key=journal / "clients.public")
+            (journal / "clients.public").write_bytes(public_key)
+        spec = replace(task.spec, federated=fed)
         run_simulation(
             app,
-            make_client_app(task, spec, Path(journal), helping, secrets, signing),
-            num_supernodes=spec.clients + (spec.aggregator in HELPERS),
+            make_client_app(task, spec, journal, helping, secrets, signing),
+            num_supernodes=fed.clients + (fed.aggregator in HELPERS),
             backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
         )
     if not found:

@@ -325,12 +325,12 @@ def plan_check(config: RoundConfig) -> NormCheck:
     if clip is None:
         raise ConfigError("aggregator 'bounded' checks that updates are within the clip: set clip")
     return NormCheck(
-        clients=tuple(f"client {index}" for index in range(config.clients)),
+        clients=tuple(f"client {index}" for index in range(config.federated.clients)),
         roles=SERVERS,
         dimension=config.dimension,
         clip=clip,
         scale=choose_scale(config.dimension, clip),
-        minimum=config.minimum,
+        minimum=config.federated.minimum,
     )
 
 

@@ -4,6 +4,7 @@ All claims but those about records are about replacing the whole data of one cli
 words can be compared.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,15 +28,8 @@ from tacit.dp import (
 )
 from tacit.errors import ConfigError
 from tacit.federated.adaptive import Selection, contribution_event
-from tacit.federated.grid import (
-    Grid,
-    check_coins,
-    make_coin_grid,
-    make_grid,
-    make_laplace_grid,
-)
+from tacit.federated.grid import Grid, check_coins, make_coin_grid, make_grid, make_laplace_grid
 from tacit.federated.records import ACCOUNTANT, ASSUMPTIONS, WHO, RecordSteps, plan_records
-from tacit.federated.shuffled.plan import Method
 from tacit.federated.spec import AdaptiveNoise, FederatedSpec, Privacy
 from tacit.result import Claim
 
@@ -48,44 +42,44 @@ class CalibratedMechanism:
     """What a run will do to each client's data in every round, and the claim at its end.
 
     Attributes:
-        kind: who is trusted with what.
-        clip: largest norm of what a client puts in.
+        privacy: what was asked for.
+        clip: largest norm of what a client puts in: that of an update, or of a unit one and its
+            bit where the clip of a round follows a quantile.
         event: of every round.
         claim: about all rounds.
         assumptions: what the claim rests on besides its accountant.
         grid: the noise.
         local_epsilon: of one report, for "shuffle".
-        reports: of a client in a round.
-        method: of a report.
         first: what is done once, before the first round.
         downlink_sigma: more noise that the server adds to the mean (NbAFL); not accounted for.
-        adaptive: how local noise is shaped.
         selection: which entries of an update are sent.
-        quantile: what the clip follows; ``follows`` is where it begins.
-        follows: the first clip; with it, updates are divided by the clip of the round.
-        objective_epsilon: what a client's own training may spend, where it is private itself.
         records: the steps of a client's own training, where they are private.
     """
 
-    kind: Privacy
+    privacy: Privacy
     clip: float | None
     event: Event | None
     claim: Claim
     assumptions: tuple[str, ...] = ()
     grid: Grid | None = None
     local_epsilon: float | None = None
-    reports: int = 0
-    method: Method = "direction"
     first: Event | None = None
     downlink_sigma: float = 0.0
-    adaptive: AdaptiveNoise | None = None
     selection: Selection | None = None
-    quantile: float | None = None
-    follows: float | None = None
-    objective_epsilon: float | None = None
     records: RecordSteps | None = None
 
+    @property
+    def adaptive(self) -> AdaptiveNoise | None:
+        """How local noise is shaped, where it is."""
+        return self.privacy.adaptive if self.privacy.kind == "local-adaptive" else None
 
+    @property
+    def follows(self) -> float | None:
+        """The first clip, where it follows a quantile and updates are divided by the round's."""
+        return None if self.privacy.quantile is None else self.privacy.clip
+
+
+@functools.lru_cache(maxsize=8)
 def calibrate(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
     """Find the least noise that keeps the privacy of a spec, before any data is read.
 
@@ -96,16 +90,22 @@ def calibrate(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
     Raises:
         ConfigError: no amount of noise keeps it.
     """
+    fed = spec.federated
     # One honest client can add all of the noise of a sum, but no report hides among its own.
-    fewest = {"shuffle": 2, "central": 1 if spec.is_split else 0}.get(spec.privacy.kind, 0)
-    if spec.honest < fewest:
+    fewest = {"shuffle": 2, "central": 1 if fed.is_split else 0}.get(spec.privacy.kind, 0)
+    if fed.honest < fewest:
         raise ConfigError(
-            f"of {spec.minimum} clients {spec.lost} may collude, or look at what the others send: "
-            f"privacy {spec.privacy.kind!r} wants {fewest} more, got {spec.honest}; raise minimum"
+            f"of {fed.minimum} clients {fed.lost} may collude, or look at what the others send:"
+            f" privacy {spec.privacy.kind!r} wants {fewest} more, got {fed.honest}; raise minimum"
         )
     if spec.privacy.kind == "none":
+        claim = Claim(
+            subject="each client's data, towards whoever sees the models",
+            guarantee="no guarantee",
+            assumptions=("no noise is added: models may remember what they were trained on",),
+        )
         return CalibratedMechanism(
-            kind="none", clip=spec.privacy.clip, event=None, claim=_nothing()
+            privacy=spec.privacy, clip=spec.privacy.clip, event=None, claim=claim
         )
     return _MAKERS[spec.privacy.kind](spec, dimension)
 
@@ -121,29 +121,28 @@ def _by_noise(
 
     def plan(multiplier: float) -> list[Event]:
         event = make(clip, multiplier, dimension, parts).event(dimension)
-        return [Repeated(event=event, count=spec.rounds), *first]
+        return [Repeated(event=event, count=spec.federated.rounds), *first]
 
     grid = make(clip, least_noise(plan, _target(spec, plan(1.0))), dimension, parts)
     if grid.noise == "binomial":
         check_coins(grid, dimension)
     made = _settle(spec, dimension, grid.event(dimension), about, first)
-    if spec.privacy.quantile is not None:
-        made = replace(made, quantile=spec.privacy.quantile, follows=spec.privacy.clip)
     return replace(made, clip=clip, grid=grid)
 
 
 def _central(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
-    if spec.is_split:
+    fed = spec.federated
+    if fed.is_split:
         about = _About(
             "whoever sees the sums",
             (
-                f"at least {spec.honest} of the clients that stay follow the protocol, add their "
-                f"part of the noise and keep it to themselves: {spec.minimum} are needed, and "
-                f"{spec.lost} of them may work with the server, or be the one who looks",
+                f"at least {fed.honest} of the clients that stay follow the protocol, add their "
+                f"part of the noise and keep it to themselves: {fed.minimum} are needed, and "
+                f"{fed.lost} of them may work with the server, or be the one who looks",
                 "no single update is seen: see the claim about updates",
             ),
         )
-        return _by_noise(spec, dimension, spec.honest, about)
+        return _by_noise(spec, dimension, fed.honest, about)
     about = _About(
         "whoever sees the models; the server sees every update",
         ("the server adds the noise, and shows and keeps nothing else",),
@@ -164,7 +163,7 @@ def _local(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
 def _local_adaptive(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
     if spec.privacy.adaptive.select:
         return _selective(spec, dimension)
-    made = replace(_local(spec, dimension), adaptive=spec.privacy.adaptive)
+    made = _local(spec, dimension)
     if spec.privacy.adaptive.p == 1:
         return made
     reason = (
@@ -173,7 +172,7 @@ def _local_adaptive(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
     )
     bare = Unaccountable(reason=reason, relation=REPLACE_CLIENT)
     settled = _settle(spec, dimension, bare, _ALONE, _first(spec, dimension))
-    return replace(settled, clip=made.clip, grid=made.grid, adaptive=spec.privacy.adaptive)
+    return replace(settled, clip=made.clip, grid=made.grid)
 
 
 def _laplace(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
@@ -183,7 +182,7 @@ def _laplace(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
         return make_laplace_grid(_clip(spec), local, dimension)
 
     def plan(local: float) -> list[Event]:
-        return [Repeated(event=make(local).event(dimension), count=spec.rounds), *first]
+        return [Repeated(event=make(local).event(dimension), count=spec.federated.rounds), *first]
 
     grid = make(largest_budget(plan, _target(spec, plan(1.0)), low=1e-2, high=50.0))
     made = _settle(spec, dimension, grid.event(dimension), _ALONE, first)
@@ -196,8 +195,9 @@ def _nbafl(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
     They take 2C/m as the sensitivity, which holds only for an average of m bounded terms of
     records; the event that is claimed does not.
     """
+    fed = spec.federated
     clip, target = _clip(spec), spec.privacy.epsilon or 0.0
-    rounds, clients, records = spec.rounds, spec.clients, spec.privacy.records
+    rounds, clients, records = fed.rounds, fed.clients, spec.privacy.records
     if records is None:
         raise ConfigError("mechanism 'nbafl' wants records")
     c = math.sqrt(2 * math.log(1.25 / spec.privacy.delta))
@@ -228,8 +228,7 @@ def _objective(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
         ),
     )
     # One pure event: adding up is exact, every other accountant would round it up.
-    made = _settle(_counted_by(spec, "basic"), dimension, event, about)
-    return replace(made, objective_epsilon=spent)
+    return _settle(_counted_by(spec, "basic"), dimension, event, about)
 
 
 def _selective(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
@@ -251,28 +250,29 @@ def _selective(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
         return Pure(epsilon=spent, relation=REPLACE_CLIENT, mechanism=name)
 
     def plan(budget: float) -> list[Event]:
-        return [Repeated(event=event(budget), count=spec.rounds), *first]
+        return [Repeated(event=event(budget), count=spec.federated.rounds), *first]
 
     budget = largest_budget(plan, _target(spec, plan(0.1)), low=1e-3, high=100.0)
     made = _settle(spec, dimension, event(budget), _ALONE, first)
-    return replace(made, clip=_clip(spec), adaptive=spec.privacy.adaptive, selection=select(budget))
+    return replace(made, clip=_clip(spec), selection=select(budget))
 
 
 def _shuffle(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
-    count = spec.privacy.reports * spec.rounds
+    fed = spec.federated
+    count = spec.privacy.reports * fed.rounds
 
     def plan(local: float) -> list[Event]:
-        return [Repeated(event=Shuffled(local_epsilon=local, clients=spec.honest), count=count)]
+        return [Repeated(event=Shuffled(local_epsilon=local, clients=fed.honest), count=count)]
 
     local = largest_budget(plan, _target(spec, plan(0.1)), low=1e-4, high=12.0)
-    shuffled = Shuffled(local_epsilon=local, clients=spec.honest)
+    shuffled = Shuffled(local_epsilon=local, clients=fed.honest)
     about = _About(
         "a server that does not work with the shuffler",
         (
-            f"at least {spec.honest} clients whose reports nobody else knows report in every "
+            f"at least {fed.honest} clients whose reports nobody else knows report in every "
             "round, and nobody invents clients: whoever carries the messages knows them",
             "the shuffler's key is the one that the job pins"
-            if spec.shuffler is not None
+            if fed.shuffler is not None
             else "the server passes the shuffler's key on as it is: the job does not pin it, and "
             "a server that puts in its own reads every report",
             f"if server and shuffler do work together, ε = {local:.3g} for each of {count} reports "
@@ -280,13 +280,7 @@ def _shuffle(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
         ),
     )
     made = _settle(spec, dimension, Repeated(event=shuffled, count=spec.privacy.reports), about)
-    return replace(
-        made,
-        clip=_clip(spec),
-        local_epsilon=local,
-        reports=spec.privacy.reports,
-        method=spec.privacy.method,
-    )
+    return replace(made, local_epsilon=local)
 
 
 def _record(spec: FederatedSpec, dimension: int) -> CalibratedMechanism:
@@ -318,16 +312,18 @@ def _settle(
     first: "list[Event] | None" = None,
 ) -> CalibratedMechanism:
     """Compute the claim of a whole run."""
-    whole = [Repeated(event=event, count=spec.rounds), *(first or [])]
+    whole = [Repeated(event=event, count=spec.federated.rounds), *(first or [])]
     claim = epsilon(
         whole,
         delta=spec.privacy.delta,
         accountant=_accountant(spec, whole),
         subject=f"{about.whose}, towards {about.who}",
-        population=spec.clients if event.relation.unit == "client" else spec.privacy.records,
+        population=spec.federated.clients
+        if event.relation.unit == "client"
+        else spec.privacy.records,
     )
     return CalibratedMechanism(
-        kind=spec.privacy.kind,
+        privacy=spec.privacy,
         clip=spec.privacy.clip,
         event=event,
         claim=replace(claim, assumptions=(*about.assumptions, *claim.assumptions)),
@@ -348,7 +344,7 @@ def _first(spec: FederatedSpec, dimension: int) -> list[Event]:
 
 def _target(spec: FederatedSpec, events: list[Event]) -> BudgetTarget:
     if spec.privacy.epsilon is None:
-        raise ConfigError(f"privacy {spec.privacy.kind!r} wants target_epsilon")
+        raise ConfigError(f"privacy {spec.privacy.kind!r} wants epsilon")
     return BudgetTarget(
         epsilon=spec.privacy.epsilon, delta=spec.privacy.delta, accountant=_accountant(spec, events)
     )
@@ -371,14 +367,6 @@ def _clip(spec: FederatedSpec) -> float:
     if spec.privacy.clip is None:
         raise ConfigError(f"privacy {spec.privacy.kind!r} wants a clip")
     return spec.privacy.clip
-
-
-def _nothing() -> Claim:
-    return Claim(
-        subject="each client's data, towards whoever sees the models",
-        guarantee="no guarantee",
-        assumptions=("no noise is added: models may remember what they were trained on",),
-    )
 
 
 _MAKERS: dict[str, Callable[[FederatedSpec, int], CalibratedMechanism]] = {

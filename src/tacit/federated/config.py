@@ -6,26 +6,22 @@ the mechanism in between, and its event, stay those of uniform noise. Scale and 
 the global model, from what was paid for earlier, or from the clip of the round: all know them.
 """
 
-import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tacit.crypto.cipher import Scheme
 from tacit.dp import QuantileClip, clip
-from tacit.errors import ConfigError
 from tacit.federated.adaptive import Shares, attribute_scale, layer_scale, share_scale
 from tacit.federated.calibration import BIT, CalibratedMechanism, calibrate
 from tacit.federated.contract import Floats, Update
 from tacit.federated.grid import Grid
-from tacit.federated.secagg.graph import Server
-from tacit.federated.secagg.plan import LARGEST_WEIGHT, MODEL_BYTES
-from tacit.federated.spec import FederatedSpec
+from tacit.federated.secagg.plan import MODEL_BYTES
+from tacit.federated.spec import FederatedSpec, Federation
 from tacit.ring import Prg
 
 
@@ -34,42 +30,29 @@ class RoundConfig:
     """All that a round needs to know; derived by `round_config`, and never written by hand.
 
     Attributes:
-        clients: how many are asked.
+        spec: what is asked for.
         dimension: numbers in an update.
-        minimum: fewest clients whose mean may be shown.
         mechanism: the clip and the noise, calibrated to the privacy of the spec.
-        drop_rate: the share of clients that may fall silent.
-        colluding_share: the share of a round's clients that may work with the server.
-        server: what the server is assumed to do.
-        keys: the Ed25519 public keys of all who may take part, if they are named.
-        largest_weight: the most examples that a client is given weight for; 1 weighs all alike.
-        cipher: of the aggregator "encrypted".
-        threshold: how many clients decrypt together; None if each can.
-        public_key: of that cipher.
-        verified: whether clients check the sum.
+        public_key: of the cipher of "encrypted", under which clients send.
         model: the digest of all that the clients of this round train on, which each finds in what
             it was given; zeros where one process plays all parties.
     """
 
-    clients: int
+    spec: FederatedSpec
     dimension: int
-    minimum: int
     mechanism: CalibratedMechanism
-    drop_rate: float = 0.1
-    colluding_share: float = 0.1
-    server: Server = "curious"
-    keys: frozenset[bytes] | None = None
-    largest_weight: int = 1
-    cipher: Scheme = "bfv"
-    threshold: int | None = None
-    public_key: bytes | None = None
-    verified: bool = False
+    public_key: bytes | None = field(default=None, repr=False)
     model: bytes = bytes(MODEL_BYTES)
+
+    @property
+    def federated(self) -> Federation:
+        """Who takes part, and how their updates are added up."""
+        return self.spec.federated
 
     @property
     def parameters(self) -> int:
         """Numbers in the model: without the one that a quantile takes."""
-        return self.dimension - (self.mechanism.quantile is not None)
+        return self.dimension - (self.mechanism.follows is not None)
 
     @property
     def agreed(self) -> bytes:
@@ -78,52 +61,39 @@ class RoundConfig:
         Half of a round's session, to which their keys are bound: clients of two jobs, one of which
         adds no noise or wants fewer in a sum, have no common key, though both name the same keys.
         """
-        one = self.mechanism
-        keys = None if self.keys is None else sorted(self.keys)
+        one, fed = self.mechanism, self.federated
+        quantile = None if one.follows is None else one.privacy.quantile
+        keys = None if fed.identities is None else sorted(fed.identities)
         facts = (
-            (self.clients, self.dimension, self.minimum, self.drop_rate, self.colluding_share),
-            (one.kind, one.clip, one.grid, one.quantile, one.follows, one.adaptive),
-            (self.server, keys, self.largest_weight, self.verified),
-            (self.cipher, self.threshold, self.public_key),
+            (fed.clients, self.dimension, fed.minimum, fed.drop_rate, fed.share_in_round),
+            (one.privacy.kind, one.clip, one.grid, quantile, one.follows, one.adaptive),
+            (fed.server, keys, fed.largest_weight, fed.verified),
+            (fed.cipher, fed.threshold, self.public_key),
         )
         return hashlib.sha256(b"tacit agreed" + self.model + repr(facts).encode()).digest()
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.largest_weight <= LARGEST_WEIGHT:
-            raise ConfigError(
-                f"the largest weight must be 1 to {LARGEST_WEIGHT}, got {self.largest_weight}"
-            )
-        if self.mechanism.kind != "none" and self.largest_weight != 1:
-            raise ConfigError(
-                "with differential privacy every client weighs the same: the number of examples "
-                "is private too"
-            )
 
-
-@functools.lru_cache(maxsize=8)
-def round_config(spec: FederatedSpec, dimension: int) -> RoundConfig:
+def round_config(
+    spec: FederatedSpec, dimension: int, *, public_key: bytes | None = None
+) -> RoundConfig:
     """Derive the config of every round for a model of so many parameters.
+
+    Args:
+        spec: what is asked for.
+        dimension: of the model.
+        public_key: of the clients' cipher; that in the spec's file, if not given. One that is not
+            there yet is missed by who needs it.
 
     Raises:
         ConfigError: the privacy that is asked for cannot be had.
     """
     # A clip that follows a quantile takes one more number: whether the update lies within it.
     size = dimension + (spec.privacy.quantile is not None)
-    return RoundConfig(
-        clients=spec.clients,
-        dimension=size,
-        minimum=spec.minimum,
-        mechanism=calibrate(spec, size),
-        drop_rate=spec.drop_rate,
-        colluding_share=spec.share_in_round,
-        server=spec.server,
-        keys=spec.keys,
-        largest_weight=spec.largest_weight,
-        cipher=spec.cipher,
-        threshold=spec.threshold,
-        public_key=spec.public_key,
-        verified=spec.verified,
-    )
+    file = spec.federated.public_key
+    if public_key is None and file is not None and file.is_file():
+        public_key = file.read_bytes()
+    mechanism = calibrate(spec, size)
+    return RoundConfig(spec=spec, dimension=size, mechanism=mechanism, public_key=public_key)
 
 
 def made_finite(update: Update, config: RoundConfig) -> Update:
@@ -134,7 +104,7 @@ def made_finite(update: Update, config: RoundConfig) -> Update:
     anything sends a model that overflows on the rows that it looks for: who fell out would be who
     has such rows, by name, in no sum. Without either the update stays, and is refused by name.
     """
-    is_open = config.mechanism.kind == "none" and config.server == "curious"
+    is_open = config.mechanism.privacy.kind == "none" and config.federated.server == "curious"
     if is_open or bool(np.isfinite(update.values).all()):
         return update
     return replace(update, values=np.zeros_like(update.values))
@@ -192,8 +162,10 @@ class Shaper:
     ):
         self._mechanism, self._names, self._shapes = mechanism, names, shapes
         self._clip: QuantileClip | None = None
-        if mechanism.quantile is not None and mechanism.follows is not None:
-            self._clip = QuantileClip(l2_bound=mechanism.follows, quantile=mechanism.quantile)
+        if mechanism.privacy.quantile is not None and mechanism.follows is not None:
+            self._clip = QuantileClip(
+                l2_bound=mechanism.follows, quantile=mechanism.privacy.quantile
+            )
 
     def outlook(self, weights: Floats, shares: Shares | None = None) -> Outlook:
         """Look at the global model, and at contributions where some were found."""

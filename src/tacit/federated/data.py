@@ -1,7 +1,9 @@
 """The clients' rows of a federated run, with some kept to test on."""
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,9 +19,52 @@ from tacit.data.memory import (
     numbers_of,
     to_array,
 )
-from tacit.data.partition import Partition, data_generator, divide
+from tacit.data.partition import How, Partition, data_generator, divide, split, split_by_row
 from tacit.data.rows import Rows, state_far
+from tacit.data.source import Source, load_file
 from tacit.errors import DataError
+from tacit.spec import LOCAL, Count, refuse
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedData:
+    """[data]: a known set or a file, and how its rows are divided among simulated clients.
+
+    Attributes:
+        set: a known data set.
+        file: a CSV, Parquet or NumPy file instead; on a real node, the rows of this client.
+        files: one such file for each simulated client.
+        label: the column with the classes in the file.
+        test_share: of the rows, to test on.
+        rows: take only so many rows to train on.
+        partition: "iid", "shards" or "dirichlet".
+        shards: pieces per client, for "shards".
+        alpha: of the Dirichlet draws.
+        seed: of the division; not secret.
+    """
+
+    set: str | None = None
+    file: Path | None = field(default=None, metadata=LOCAL)
+    files: tuple[Path, ...] = field(default=(), metadata=LOCAL)
+    label: str | None = None
+    test_share: float | None = None
+    rows: Count | None = None
+    partition: How = "iid"
+    shards: int = 2
+    alpha: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.set is not None) + (self.file is not None) + bool(self.files) != 1:
+            refuse("set", "wanted either 'set' or 'file' or 'files'")
+        if self.files and (self.rows is not None or self.partition != "iid"):
+            text = "files are divided already; leave out 'rows' and 'partition'"
+            refuse("files", text)
+        self.division()
+
+    def division(self) -> Partition:
+        """Return how rows are divided."""
+        return Partition(how=self.partition, shards=self.shards, alpha=self.alpha)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +132,28 @@ def shard_rows(clients: Sequence[Handed], *, test: Handed = None) -> Shards:
         test_labels=kept[1],
         classes=int(torch.cat([labels, kept[1]]).max()) + 1,
     )
+
+
+@functools.lru_cache(maxsize=1)
+def load_shards(data: FederatedData, clients: int, search: tuple[Path, ...]) -> Shards:
+    """Load the rows and divide them; nodes of a simulation share one copy per process.
+
+    Args:
+        data: names them.
+        clients: among how many they are divided. A node's own rows are those of one.
+        search: folders that may hold data sets.
+    """
+    # Of a file, each row decides for itself, so that (ε, δ) for one row of it holds.
+    part = functools.partial(
+        split_by_row if data.set is None else split, test_share=data.test_share
+    )
+    wholes = [load_file(file, label=data.label) for file in data.files]
+    if not wholes:
+        wholes = [Source(set=data.set, file=data.file, label=data.label).whole(search)]
+    sets = [(part(whole, part="train"), part(whole, part="test")) for whole in wholes]
+    if data.files:
+        return join_rows(sets, [*map(str, data.files)])
+    return divide_rows(*sets[0], clients, partition=data.division(), rows=data.rows, seed=data.seed)
 
 
 def divide_rows(

@@ -53,20 +53,25 @@ def layout_of(config: RoundConfig, plan: SecAggPlan) -> CipherLayout:
     noise = 0.0 if grid is None else TAILS[grid.noise] * math.sqrt(grid.sigma2)
     most = math.ceil(plan.bound * plan.scale + noise) + 1
     bound = max(most, 2**plan.digit_bits)
-    room = bound * config.clients
-    if config.cipher == "bfv" and (room >= _BFV_ROOM or config.clients > MOST_CLIENTS):
+    clients = config.federated.clients
+    room = bound * clients
+    if config.federated.cipher == "bfv" and (room >= _BFV_ROOM or clients > MOST_CLIENTS):
         raise ConfigError(
             f"bfv has room for sums below 2^39 of at most {MOST_CLIENTS} clients, these may reach "
-            f"2^{math.log2(room):.1f} of {config.clients}; take cipher = \"paillier\" or 'masked'"
+            f"2^{math.log2(room):.1f} of {clients}; take cipher = \"paillier\" or 'masked'"
         )
     return CipherLayout(
-        rows=plan.length, bound=bound, room=room, form="sum", by_owner=config.threshold is None
+        rows=plan.length,
+        bound=bound,
+        room=room,
+        form="sum",
+        by_owner=config.federated.threshold is None,
     )
 
 
 def upload_bytes(config: RoundConfig) -> int:
     """Return how many bytes a client sends for an update, before the sum is decrypted."""
-    public = public_key_of(config.cipher, config.public_key)
+    public = public_key_of(config.federated.cipher, config.public_key)
     return _HEAD_BYTES + public.wire_bytes(layout_of(config, plan_sum(config)))
 
 
@@ -82,8 +87,9 @@ class EncryptedServerSide:
 
     def __init__(self, config: RoundConfig) -> None:
         self._config, self.plan = config, plan_sum(config)
+        self._federated = config.federated
         self._layout = layout_of(config, self.plan)
-        self._public = public_key_of(config.cipher, config.public_key)
+        self._public = public_key_of(config.federated.cipher, config.public_key)
         self._sum: Ciphertext | None = None
         self._survivors: list[int] = []
         self._asked: list[int] = []
@@ -92,8 +98,8 @@ class EncryptedServerSide:
 
     def invite(self) -> dict[int, bytes]:
         """Invite everyone to the round."""
-        message = open_sum(OPEN, self.plan, self._config.keys)
-        return dict.fromkeys(range(self._config.clients), message)
+        message = open_sum(OPEN, self.plan, self._federated.identities)
+        return dict.fromkeys(range(self._federated.clients), message)
 
     def accept(self, index: int, message: bytes) -> None:
         """Add a ciphertext, or take a decryption.
@@ -119,12 +125,12 @@ class EncryptedServerSide:
         Raises:
             VoidRound: too few ciphertexts, or too few that decrypt.
         """
-        if len(self._survivors) < self._config.minimum or self._sum is None:
+        if len(self._survivors) < self._federated.minimum or self._sum is None:
             raise VoidRound(
                 SERVER,
-                f"{len(self._survivors)} updates arrived, the plan wants {self._config.minimum}",
+                f"{len(self._survivors)} updates arrived, the plan wants {self._federated.minimum}",
             )
-        wanted = self._config.threshold or 1
+        wanted = self._federated.threshold or 1
         if self._total is None and len(self._parts) >= wanted:
             self._total = self._combined(self._sum)
         if self._total is not None:
@@ -157,7 +163,7 @@ class EncryptedServerSide:
         return self._total
 
     def _take_ciphertext(self, index: int, name: str, message: bytes) -> None:
-        if index in self._survivors or not 0 <= index < self._config.clients:
+        if index in self._survivors or not 0 <= index < self._federated.clients:
             raise DisagreementError(name, "no update is awaited from it")
         (body,) = cast(list[bytes], unpack(message, UPLOAD, "b", sender=name))
         sealed = self._public.load(body, self._layout)
@@ -167,7 +173,7 @@ class EncryptedServerSide:
     def _take_decryption(self, index: int, name: str, message: bytes) -> None:
         if index not in self._asked or self._sum is None or self._total is not None:
             raise DisagreementError(name, "no decryption is awaited from it")
-        if self._config.threshold is None:
+        if self._federated.threshold is None:
             (body,) = cast(list[bytes], unpack(message, OPENED, "b", sender=name))
             if len(body) != self.plan.upload_bytes:
                 raise FrameError(name, f"wanted a sum of {self.plan.upload_bytes} bytes")
@@ -175,7 +181,7 @@ class EncryptedServerSide:
             return
         point, part = unpack(message, PART, "ib", sender=name)
         read_part(cast(PaillierPublicKey, self._public), cast(bytes, part), self._sum)
-        if cast(int, point) in self._parts or not 1 <= cast(int, point) <= self._config.clients:
+        if cast(int, point) in self._parts or not 1 <= cast(int, point) <= self._federated.clients:
             raise PartyError(name, "its share of the key is another client's, or nobody's")
         self._parts[cast(int, point)] = cast(bytes, part)
 
@@ -185,8 +191,8 @@ class EncryptedServerSide:
                 cast(PaillierPublicKey, self._public),
                 sealed,
                 self._parts,
-                threshold=self._config.threshold or 0,
-                holders=self._config.clients,
+                threshold=self._federated.threshold or 0,
+                holders=self._federated.clients,
             )
         except InputError as error:
             raise VoidRound(SERVER, str(error)) from error
@@ -214,6 +220,7 @@ class EncryptedClientSide:
         tag: Tag | None = None,
     ) -> None:
         self._config, self._index, self._prg, self._tag = config, index, prg, tag
+        self._federated = config.federated
         self._secret = read_secret(secret).cipher
         self._plan: SecAggPlan | None = None
         self._is_over = False
@@ -250,8 +257,8 @@ class EncryptedClientSide:
             self._tag(plan, words)
         self._plan = plan
         numbers, layout = centred(plan, words).reshape(-1, 1), layout_of(config, plan)
-        public = public_key_of(config.cipher, config.public_key)
-        own = None if config.threshold else self._own()
+        public = public_key_of(config.federated.cipher, config.public_key)
+        own = None if config.federated.threshold else self._own()
         sealed = (own or public).encrypt(numbers, layout, self._prg.bytes)
         return pack(UPLOAD, public.dump(sealed))
 
@@ -261,8 +268,8 @@ class EncryptedClientSide:
         fresh, config = layout_of(self._config, plan), self._config
         layout = replace(fresh, bound=fresh.bound * count, terms=count, by_owner=False)
         try:
-            sealed = public_key_of(config.cipher, config.public_key).load(data, layout)
-            if config.threshold is None:
+            sealed = public_key_of(config.federated.cipher, config.public_key).load(data, layout)
+            if config.federated.threshold is None:
                 words = _to_words(plan, self._own().decrypt(sealed))
                 return pack(OPENED, to_wire(plan, words))
             share = self._share()
@@ -271,17 +278,19 @@ class EncryptedClientSide:
             raise PartyError(SERVER, str(error)) from error
 
     def _check_key(self) -> None:
-        if self._config.threshold is None:
+        if self._federated.threshold is None:
             self._own()
         else:
             self._share()
 
     def _own(self) -> SecretKey:
-        return secret_key_of(self._config.cipher, self._secret, self._config.public_key)
+        return secret_key_of(self._federated.cipher, self._secret, self._config.public_key)
 
     def _share(self) -> KeyShare:
         config = self._config
-        return share_of_key(self._secret, config.public_key, config.threshold, config.clients)
+        return share_of_key(
+            self._secret, config.public_key, config.federated.threshold, config.federated.clients
+        )
 
 
 def _to_words(plan: SecAggPlan, numbers: Numbers) -> Words:

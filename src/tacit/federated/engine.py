@@ -70,7 +70,7 @@ class LocalEngine:
         make_helper = self._aggregator.make_helper
         if self._helper is None and make_helper is not None:
             self._helper = make_helper(config, self._helper_keys, Prg.from_os(), Once())
-        clients = [self._sit(config, index) for index in range(config.clients)]
+        clients = [self._sit(config, index) for index in range(config.federated.clients)]
         if self._shaper is None:
             self._shaper = Shaper(config.mechanism, self._learner.names, self._learner.shapes)
         if config.mechanism.adaptive is not None:
@@ -79,11 +79,12 @@ class LocalEngine:
             )
         outlook = self._shaper.outlook(weights.cpu().numpy(), self._shares)
         source = _Source(self._learner, weights, outlook, self._prg)
-        if config.mechanism.objective_epsilon is not None:
-            source.fit_privately(config.mechanism.objective_epsilon)
+        privacy = config.spec.privacy
+        if privacy.mechanism == "objective" and privacy.epsilon is not None:
+            source.fit_privately(privacy.epsilon)
         if config.mechanism.records is not None:
             source.train_privately(config.mechanism.records, meter)
-        silent_from = self._draw_silence(config.clients)
+        silent_from = self._draw_silence(config.federated.clients)
         stage = 0
 
         def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
@@ -94,7 +95,7 @@ class LocalEngine:
                     yield index, self._answer(index, message, clients, source.offer(index))
             stage += 1
 
-        for index in range(config.clients):
+        for index in range(config.federated.clients):
             meter.down[index] = 4 * config.dimension
         found = run_round(self._aggregator.make_server(config, Prg.from_os()), exchange, meter)
         return replace(found, mean=self._shaper.finish(found.mean, outlook))

@@ -74,9 +74,9 @@ def client_mod(
 
     Args:
         spec: what this client holds to; a server with other config is refused.
-        signing: the key that the others know this client by, where ``spec.keys`` names them; one
-            made for the run, if not given.
-        shuffling: the private key of the node that shuffles, where ``spec.shuffler`` pins its
+        signing: the key that the others know this client by, where ``federated.keys`` names them;
+            one made for the run, if not given.
+        shuffling: the private key of the node that shuffles, where ``federated.shuffler`` pins its
             public half; one made for the run, if not given.
         authority: the private key of the node that is the key authority, in the same way.
         secret: what `provision` made for this client, where the spec needs it.
@@ -93,12 +93,13 @@ def client_mod(
     while the round lasts.
     """
     check_spec(spec)
-    if spec.needs_secrets and not secret and authority is None:
+    fed = spec.federated
+    if fed.needs_secrets and not secret and authority is None:
         raise ConfigError(
-            f"aggregator {spec.aggregator!r}{', verified,' if spec.verified else ''} wants a "
+            f"aggregator {fed.aggregator!r}{', verified,' if fed.verified else ''} wants a "
             "secret for each client, got none: `provision` makes them"
         )
-    helping = shuffling if spec.aggregator == "shuffled" else authority
+    helping = shuffling if fed.aggregator == "shuffled" else authority
     if (spec.privacy.kind == "record") != (silo is not None):
         raise ConfigError(
             "privacy 'record' and a silo go together: noise for records belongs into the training, "

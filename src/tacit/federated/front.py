@@ -1,18 +1,19 @@
 """A federated run, whole: as a task, and as one call on a model and the rows of every client."""
 
 import copy
+import functools
 import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict, Unpack, final
+from pathlib import Path
+from typing import Any, cast, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from tacit.crypto.cipher import Scheme
 from tacit.data.memory import Handed, numbers_of
 from tacit.data.metrics import measure_odds
 from tacit.dp import Ledger
@@ -20,7 +21,7 @@ from tacit.errors import ConfigError
 from tacit.federated.aggregators import find_aggregator
 from tacit.federated.config import RoundConfig, round_config
 from tacit.federated.contract import HELPER, Meter
-from tacit.federated.data import Shards, shard_rows
+from tacit.federated.data import FederatedData, Shards, load_shards, shard_rows
 from tacit.federated.engine import LocalEngine
 from tacit.federated.provision import provision
 from tacit.federated.rounds import (
@@ -31,19 +32,24 @@ from tacit.federated.rounds import (
     per_client,
     run_rounds,
 )
-from tacit.federated.secagg import Server
-from tacit.federated.spec import AggregatorName, FederatedSpec, LocalTraining, PrivacySpec
+from tacit.federated.spec import (
+    ENGINES,
+    AggregatorName,
+    Engine,
+    FederatedModel,
+    FederatedSpec,
+    Federation,
+    Privacy,
+    Training,
+)
 from tacit.federated.summary import claims_of, describe, measures_of, notes_of
-from tacit.federated.training import Learner, build_model
+from tacit.federated.training import Learner, build_model, build_named
 from tacit.notebook import Lines, Shown
 from tacit.plugins import load
 from tacit.result import Claim, Metric
 from tacit.ring import Prg, check_device
 
 _LOG = logging.getLogger(__name__)
-
-Engine = Literal["local", "flower"]
-ENGINES: tuple[Engine, ...] = ("local", "flower")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +60,16 @@ class Task:
         spec: what all sides hold to.
         load: gives the rows; processes of a simulation call it, each for itself.
         build: makes the model for them, with its first weights.
-        device: where it is trained.
-        drops: simulated: the share of clients that the local engine lets fall silent in a round.
     """
 
     spec: FederatedSpec
     load: Callable[[], Shards]
     build: Callable[[Shards], nn.Module]
-    device: str = "cpu"
-    drops: float = 0.0
+
+    @property
+    def device(self) -> str:
+        """Where the model is trained."""
+        return self.spec.train.device
 
     def learner(self, shards: Shards) -> Learner:
         """Put rows and model on the device.
@@ -73,7 +80,7 @@ class Task:
         check_device(self.device)
         here = shards.to(self.device)
         model = self.build(shards).to(self.device)
-        return Learner(model, here.features, here.labels, here.parts, training=self.spec.training)
+        return Learner(model, here.features, here.labels, here.parts, training=self.spec.train)
 
     def judge(self, shards: Shards) -> Judge:
         """Return what measures a model on the rows that were kept to test on; nothing on none."""
@@ -86,21 +93,20 @@ class Task:
         )
 
 
-class Settings(TypedDict, total=False):
-    """What else `FederatedSpec` can say about a run."""
+def task_of(spec: FederatedSpec, search: Sequence[Path] = (), *, clients: int = 0) -> Task:
+    """Return the task of a spec that names its rows and its model.
 
-    training: LocalTraining
-    minimum: int
-    drop_rate: float
-    colluding_share: float
-    server: Server
-    cipher: Scheme
-    threshold: int
-    verified: bool
-    largest_weight: int
-    server_rate: float
-    momentum: float
-    patience: int
+    Args:
+        spec: what is asked for.
+        search: folders that may hold data sets.
+        clients: among how many its rows are divided; all of them, if not given. A node's own rows
+            are those of one.
+    """
+    if spec.data is None:
+        raise ConfigError("wanted a spec that names its rows, got none in data")
+    count = clients or spec.federated.clients
+    load = functools.partial(load_shards, spec.data, count, tuple(search))
+    return Task(spec=spec, load=load, build=functools.partial(build_named, spec.model))
 
 
 @final
@@ -158,7 +164,7 @@ class FederatedResult(Shown):
         return np.asarray(self.predict_proba(features).argmax(-1))
 
     def _shown(self) -> tuple[str, Lines]:
-        title = f"Federated, {self.spec.aggregator}, {len(self.rounds)} rounds"
+        title = f"Federated, {self.spec.federated.aggregator}, {len(self.rounds)} rounds"
         measured = [one for one in self.metrics if one.value is not None]
         return title, [
             ("privacy", describe(self.claims[0])),
@@ -168,34 +174,43 @@ class FederatedResult(Shown):
 
 
 def fit(
-    model: nn.Module | str,
-    clients: Sequence[Handed],
+    model: nn.Module | str | FederatedModel,
+    clients: Sequence[Handed] | FederatedData,
     *,
-    privacy: PrivacySpec | None = None,
-    rounds: int = 10,
-    aggregation: AggregatorName = "masked",
+    rounds: int | None = None,
+    aggregator: AggregatorName | None = None,
+    minimum: int | None = None,
+    drop_rate: float | None = None,
+    colluding_share: float | None = None,
+    engine: Engine | None = None,
+    federated: Federation | None = None,
+    privacy: Privacy | None = None,
+    train: Training | None = None,
     test: Handed = None,
-    engine: Engine = "local",
     on_round: OnRound = lambda report: None,
-    **settings: Unpack[Settings],
 ) -> FederatedResult:
     """Train a classifier with simulated clients, each on its own rows.
 
     Args:
-        model: a torch module that gives a number per class, or the name of one: "linear", "mlp",
-            "cnn". Its weights stay as they are.
+        model: a torch module that gives a number per class, whose weights stay as they are; the
+            name of one, "linear", "mlp" or "cnn"; or what is said of it in a job file.
         clients: features and labels of each client: a pair of arrays or tensors, or a torch or
-            Hugging Face data set (whose column "label" has the classes).
+            Hugging Face data set (whose column "label" has the classes); or a set that is divided
+            among as many as ``federated`` says.
+        rounds: how many at most; the privacy is planned for all of them. 10, if not given.
+        aggregator: "masked", which is usual, is secure aggregation, "plain" shows the server every
+            update, "shuffled" is the shuffle model, "encrypted" adds ciphertexts, "keyed" has a key
+            authority, "bounded" checks lengths between two servers.
+        minimum: fewest clients whose mean is shown; 0.6 of them, if not given.
+        drop_rate: the share of clients that may fall silent in a round; 0.1, if not given.
+        colluding_share: the share of clients that may work with the server; 0.1, if not given.
+        engine: "local", which is usual, is this process; "flower" is Flower's simulation, on Ray.
+        federated: all that can be said about who takes part; those above stand for its own.
         privacy: what is promised, with the clip that secure aggregation needs; nothing, if not
             given.
-        rounds: how many at most; the privacy is planned for all of them.
-        aggregation: "masked" is secure aggregation, "plain" shows the server every update,
-            "shuffled" is the shuffle model, "encrypted" adds ciphertexts, "keyed" has a key
-            authority, "bounded" checks lengths between two servers.
+        train: how a client trains, and how the server goes on.
         test: features and labels to measure every round on; they are in no claim.
-        engine: "local" is this process; "flower" is Flower's simulation, on Ray.
         on_round: is shown every round as it ends.
-        **settings: what else `FederatedSpec` takes: training, minimum, drop_rate, ….
 
     Guarantee: that of `claims`, towards those whom they name; all clients are simulated here, so
     that it says what the same spec gives on real nodes.
@@ -205,25 +220,61 @@ def fit(
         ConfigError: settings that do not go together, or a model that cannot be trained so.
         DataError: rows that do not go together.
     """
-    shards = shard_rows(clients, test=test)
-    build = _builder(model, shards)
+    said = {
+        "rounds": rounds,
+        "aggregator": aggregator,
+        "minimum": minimum,
+        "drop_rate": drop_rate,
+        "colluding_share": colluding_share,
+        "engine": engine,
+    }
+    shorts: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    named = clients if isinstance(clients, FederatedData) else None
+    if named is None:
+        shards = shard_rows(cast("Sequence[Handed]", clients), test=test)
+        count = len(shards.parts)
+    else:
+        count = len(named.files) if federated is None else federated.clients
+    if federated is None:
+        federated = Federation(clients=count, **{"rounds": 10, **shorts})
+    elif federated.clients != count:
+        raise ConfigError(
+            f"federated.clients: wanted {count}, as many as have rows, got {federated.clients}"
+        )
+    else:
+        federated = replace(federated, **shorts)
     spec = FederatedSpec(
-        clients=len(clients),
-        rounds=rounds,
-        aggregator=aggregation,
-        privacy=privacy or PrivacySpec(),
-        **settings,
+        federated=federated,
+        data=named,
+        model=model if isinstance(model, FederatedModel) else FederatedModel(),
+        privacy=privacy or Privacy(),
+        train=train or Training(),
     )
+    if named is not None:
+        shards = task_of(spec).load()
+    build = _builder(model, shards)
     task = Task(spec=spec, load=lambda: shards, build=build)
     reads_ids = any(isinstance(one, nn.Embedding) for one in build.model.modules())
     if not reads_ids and (far := shards.state_far()):
         _LOG.warning("%s", far)
-    return _result(task, shards, train_federated(task, engine=engine, on_round=on_round))
+    outcome = train_federated(task, on_round=on_round)
+    learned = task.learner(shards).model_at(torch.from_numpy(outcome.weights).float())
+    return FederatedResult(
+        model=learned.eval(),
+        spec=spec,
+        rounds=outcome.rounds,
+        metrics=measures_of(outcome),
+        claims=claims_of(spec, outcome),
+        ledger=outcome.ledger,
+        notes=notes_of(outcome),
+    )
 
 
-def _builder(model: nn.Module | str, shards: Shards) -> "_Copy":
+def _builder(model: nn.Module | str | FederatedModel, shards: Shards) -> "_Copy":
     if isinstance(model, str):
         model = build_model(model, shards.row_shape, shards.classes, seed=0)
+    elif isinstance(model, FederatedModel):
+        model = build_named(model, shards)
     if next(model.buffers(), None) is not None:
         raise ConfigError(
             "wanted a model of parameters alone: statistics that layers keep beside them, as "
@@ -251,31 +302,13 @@ class _Copy:
         return copy.deepcopy(self.model)
 
 
-def _result(task: Task, shards: Shards, outcome: Outcome) -> FederatedResult:
-    model = task.learner(shards).model_at(torch.from_numpy(outcome.weights).float())
-    return FederatedResult(
-        model=model.eval(),
-        spec=task.spec,
-        rounds=outcome.rounds,
-        metrics=measures_of(outcome),
-        claims=claims_of(task.spec, outcome),
-        ledger=outcome.ledger,
-        notes=notes_of(outcome),
-    )
-
-
 def train_federated(
-    task: Task,
-    *,
-    engine: Engine = "local",
-    on_round: OnRound = lambda report: None,
-    prg: Prg | None = None,
+    task: Task, *, on_round: OnRound = lambda report: None, prg: Prg | None = None
 ) -> Outcome:
-    """Run a task with simulated clients.
+    """Run a task with simulated clients, on the engine that its spec names.
 
     Args:
         task: what is trained, on what, under which conditions.
-        engine: "local" is this process; "flower" is Flower's simulation, on Ray.
         on_round: is shown every round as it ends.
         prg: draws batches and silence in the local engine; the system's generator, if not given.
 
@@ -283,32 +316,30 @@ def train_federated(
     machine here: it rests on whoever runs that.
     Cost: the aggregator's.
     """
-    if engine not in ENGINES:
-        raise ConfigError(f"the engine is one of {', '.join(ENGINES)}, got {engine!r}")
-    if task.spec.public_key is not None:
+    fed = task.spec.federated
+    if fed.engine not in ENGINES:
+        raise ConfigError(f"the engine is one of {', '.join(ENGINES)}, got {fed.engine!r}")
+    if fed.public_key is not None:
         raise ConfigError(
-            "public_key is that of clients elsewhere, whose secrets are not here; leave it out "
-            "(federated.public_key of a job): simulated clients make keys of their own"
+            "federated.public_key: that of clients on nodes of their own; leave it out here, "
+            "simulated clients make keys themselves"
         )
     shards = task.load()
     judge = task.judge(shards)
-    if engine == "flower":
+    if fed.engine == "flower":
         simulated: Outcome = _apps().simulate(task, judge=judge, on_round=on_round)
         return simulated
-    learner, spec = task.learner(shards), task.spec
-    spec, secrets = _provided(spec)
-    local = LocalEngine(
-        learner,
-        find_aggregator(spec.aggregator),
-        drop_rate=task.drops,
-        prg=prg or Prg.from_os(),
-        secrets=secrets,
+    learner = task.learner(shards)
+    engine, config = _simulate(task.spec, learner, prg or Prg.from_os(), fed.simulated_drops)
+    outcome = run_rounds(
+        engine,
+        learner.first_weights(),
+        config.spec,
+        judge=judge,
+        on_round=on_round,
+        config=config,
     )
-    if spec.keys is not None:
-        others = sorted(spec.keys)[spec.clients :]  # named, and in no round here
-        spec = replace(spec, keys=local.identities.union(others))
-    outcome = run_rounds(local, learner.first_weights(), spec, judge=judge, on_round=on_round)
-    return replace(outcome, clients_cpu_s=local.clients_cpu_s)
+    return replace(outcome, clients_cpu_s=engine.clients_cpu_s)
 
 
 def rehearse(task: Task) -> tuple[RoundConfig, float, float, tuple[int, int]]:
@@ -318,23 +349,28 @@ def rehearse(task: Task) -> tuple[RoundConfig, float, float, tuple[int, int]]:
 
     Every client trains one step: how long it trains does not change what it sends.
     """
-    training = replace(task.spec.training, steps=1, batch=1)
-    short = replace(task, spec=replace(task.spec, training=training), device="cpu")
-    learner, meter = short.learner(task.load()), Meter()
-    spec, secrets = _provided(task.spec)
-    config = round_config(spec, learner.dimension)
-    aggregator = find_aggregator(spec.aggregator)
-    engine = LocalEngine(learner, aggregator, drop_rate=0.0, prg=Prg.from_os(), secrets=secrets)
-    if config.keys is not None:
-        config = replace(config, keys=engine.identities)
+    short = replace(task.spec.train, steps=1, batch=1, device="cpu")
+    learner = replace(task, spec=replace(task.spec, train=short)).learner(task.load())
+    engine, config = _simulate(task.spec, learner, Prg.from_os(), 0.0)
+    meter = Meter()
     engine.carry(learner.first_weights(), config, meter)
     helper = meter.up.get(HELPER, 0), meter.down.get(HELPER, 0)
     return config, per_client(meter.up, config), per_client(meter.down, config), helper
 
 
-def _provided(spec: FederatedSpec) -> tuple[FederatedSpec, tuple[bytes, ...]]:
-    """Make the keys of simulated clients, in place of those that the spec names."""
-    return provision(spec, Prg.from_os()) if spec.needs_secrets else (spec, ())
+def _simulate(
+    spec: FederatedSpec, learner: Learner, prg: Prg, drop_rate: float
+) -> tuple[LocalEngine, RoundConfig]:
+    """Make a local engine, whose clients have keys of their own in place of those in the spec."""
+    fed, known = spec.federated, find_aggregator(spec.federated.aggregator)
+    made = provision(spec, Prg.from_os()) if fed.needs_secrets else (None, ())
+    public_key, secrets = made
+    engine = LocalEngine(learner, known, drop_rate=drop_rate, prg=prg, secrets=secrets)
+    if fed.identities is not None:
+        others = sorted(fed.identities)[fed.clients :]  # named, and in no round here
+        keys = tuple(one.hex() for one in sorted(engine.identities.union(others)))
+        spec = replace(spec, federated=replace(fed, keys=keys))
+    return engine, round_config(spec, learner.dimension, public_key=public_key)
 
 
 def _apps() -> Any:

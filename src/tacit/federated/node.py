@@ -138,7 +138,7 @@ class Visit:
         small = np.frombuffer(to_bytes(state["small"]), np.bool_) if state["small"] else None
         config = round_config(self._spec, to_int(state["dimension"]))
         config = replace(config, model=to_bytes(state["model"]))
-        make = find_aggregator(self._spec.aggregator).make_client
+        make = find_aggregator(self._spec.federated.aggregator).make_client
         side = make(config, self._seat(asked, state), Prg.from_os())
         answer = side.answer(asked.payload, lambda: Update(values, weight, small))
         if kind_of(answer, sender="this client") == COMPLAINED:
@@ -155,7 +155,7 @@ class Visit:
         return Seat(
             index=to_int(state["index"]),  # that of the invitation, whatever is said later
             signing=self._signing or own,
-            helper=self._spec.helper or asked.helper,
+            helper=self._spec.federated.helper or asked.helper,
             saved=before if before[1] else None,
             secret=self._secret,
         )
@@ -167,7 +167,9 @@ class Visit:
             PartyError: the server asks for more rounds than the privacy was planned for.
         """
         state = self._records.get(STATE) or ConfigRecord()
-        number = self._journal.begin(most=self._spec.rounds, already=to_int(state.get("rounds", 0)))
+        number = self._journal.begin(
+            most=self._spec.federated.rounds, already=to_int(state.get("rounds", 0))
+        )
         signing = state.get("signing") or Ed25519PrivateKey.generate().private_bytes_raw()
         return ConfigRecord(
             {"signing": to_bytes(signing), "rounds": number, "run": str(self._context.run_id)}
@@ -220,7 +222,7 @@ class Visit:
         A clip that the server chooses badly costs accuracy; the noise is planned for any.
         """
         mechanism = round_config(self._spec, before.size).mechanism
-        if mechanism.quantile is None:
+        if mechanism.follows is None:
             given = message.content.array_records[ARRAYS]
             shapes = [array.numpy().shape for array in given.values()]
             return Shaper(mechanism, list(given), shapes).outlook(before)
@@ -283,9 +285,9 @@ def help_round(
     helping: X25519PrivateKey | None,
 ) -> bytes:
     """Do the helper's part; a session is entered in its key's journal before it is answered."""
-    make = find_aggregator(spec.aggregator).make_helper
+    make = find_aggregator(spec.federated.aggregator).make_helper
     if make is None:
-        raise PartyError("server", f"aggregator {spec.aggregator!r} has no helper")
+        raise PartyError("server", f"aggregator {spec.federated.aggregator!r} has no helper")
     pair = _helper_keys(spec, context, helping)
     enter = partial(journal_of(folder, pair.public).enter, 0)
     answer = make(round_config(spec, 1), pair, Prg.from_os(), enter)
@@ -294,9 +296,11 @@ def help_round(
 
 def is_helper(spec: FederatedSpec, context: Context) -> bool:
     """Return whether this node shuffles or is the authority; such a node is never a client too."""
-    name = HELPERS.get(spec.aggregator)
+    name = HELPERS.get(spec.federated.aggregator)
     # A simulation numbers its nodes; the one after the last client helps.
-    is_extra = name is not None and context.node_config.get("partition-id") == spec.clients
+    is_extra = (
+        name is not None and context.node_config.get("partition-id") == spec.federated.clients
+    )
     return context.node_config.get("role") in HELPERS.values() or is_extra
 
 
@@ -307,7 +311,7 @@ def check_spec(spec: FederatedSpec) -> None:
         ConfigError: says what can be done instead.
     """
     adaptive = spec.privacy.adaptive
-    if spec.aggregator == "bounded":
+    if spec.federated.aggregator == "bounded":
         raise ConfigError(
             "aggregator 'bounded' has two servers and a dealer: engine 'local' has it, and "
             "`norm_check` between real parties"
@@ -335,8 +339,10 @@ def _helper_keys(
         records[STATE] = ConfigRecord({"private": made})
     private = helping or X25519PrivateKey.from_private_bytes(to_bytes(records[STATE]["private"]))
     pair = KeyPair(public=private.public_key().public_bytes_raw(), private=private)
-    if spec.helper not in (None, pair.public):
-        raise PartyError(HELPERS[spec.aggregator], "its key is not the one that the job pins")
+    if spec.federated.helper not in (None, pair.public):
+        raise PartyError(
+            HELPERS[spec.federated.aggregator], "its key is not the one that the job pins"
+        )
     return pair
 
 

@@ -27,13 +27,14 @@ class PlainServer:
 
     def __init__(self, config: RoundConfig, prg: Prg) -> None:
         self._config, self._prg = config, prg
+        self._federated = config.federated
         self._sum = np.zeros(config.dimension)
         self._weight = 0
         self._survivors: list[int] = []
 
     def invite(self) -> dict[int, bytes]:
         """Ask everyone for an update."""
-        return dict.fromkeys(range(self._config.clients), pack(OPEN))
+        return dict.fromkeys(range(self._federated.clients), pack(OPEN))
 
     def accept(self, index: int, message: bytes) -> None:
         """Add an update.
@@ -42,11 +43,11 @@ class PlainServer:
             PartyError: it is not finite, longer than the clip, or a second one.
         """
         name = f"client {index}"
-        if index in self._survivors or not 0 <= index < self._config.clients:
+        if index in self._survivors or not 0 <= index < self._federated.clients:
             raise DisagreementError(name, "no update is awaited from it")
         weight, values = self._read(name, message)
-        if not 1 <= weight <= self._config.largest_weight:
-            raise PartyError(name, f"its weight is not 1 to {self._config.largest_weight}")
+        if not 1 <= weight <= self._federated.largest_weight:
+            raise PartyError(name, f"its weight is not 1 to {self._federated.largest_weight}")
         self._check(name, values)
         self._sum += weight * values
         self._weight += weight
@@ -57,17 +58,17 @@ class PlainServer:
 
     def close(self) -> dict[int, bytes]:
         """End the round."""
-        if len(self._survivors) < self._config.minimum:
+        if len(self._survivors) < self._federated.minimum:
             raise VoidRound(
                 "server",
-                f"{len(self._survivors)} updates arrived, the plan wants {self._config.minimum}",
+                f"{len(self._survivors)} updates arrived, the plan wants {self._federated.minimum}",
             )
         return {}
 
     def aggregate(self) -> Aggregate:
         """Return the mean, with noise where it was promised."""
         mechanism = self._config.mechanism
-        if mechanism.kind == "central" and mechanism.grid is not None:
+        if mechanism.privacy.kind == "central" and mechanism.grid is not None:
             self._sum = on_grid(mechanism.grid, self._sum, self._prg)
         mean = self._sum / max(self._weight, 1)
         if mechanism.downlink_sigma > 0:
@@ -98,7 +99,11 @@ class PlainServer:
         if not np.isfinite(values).all():
             raise PartyError(name, "its update holds values that are no finite numbers")
         clip = self._config.mechanism.clip
-        if clip is not None and self._config.mechanism.kind in ("none", "central", "record"):
+        if clip is not None and self._config.mechanism.privacy.kind in (
+            "none",
+            "central",
+            "record",
+        ):
             norm = float(np.linalg.norm(values))
             if norm > clip * (1 + _SLACK):
                 raise PartyError(
@@ -116,6 +121,7 @@ class PlainClient:
 
     def __init__(self, config: RoundConfig, index: int, prg: Prg) -> None:
         self._config, self._index, self._prg = config, index, prg
+        self._federated = config.federated
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
         """Send the update."""
@@ -123,10 +129,10 @@ class PlainClient:
         mechanism = self._config.mechanism
         update = made_finite(offer(), self._config)
         values = clip_l2(update.values, mechanism.clip)
-        weight = min(update.weight, self._config.largest_weight)
+        weight = min(update.weight, self._federated.largest_weight)
         if mechanism.selection is not None:
             return pack(SELECTED, weight, *_select(values, mechanism.selection, self._prg))
-        if mechanism.kind in ("local", "local-adaptive") and mechanism.grid is not None:
+        if mechanism.privacy.kind in ("local", "local-adaptive") and mechanism.grid is not None:
             noisy = on_grid(mechanism.grid, values, self._prg)
             bare = go_bare(update, mechanism, self._prg)
             values = noisy if bare is None else np.where(bare, values, noisy)

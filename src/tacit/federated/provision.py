@@ -1,7 +1,7 @@
 """What the clients of a run hold before it begins: keys that the server must not have."""
 
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 from tacit.crypto.cipher import (
@@ -20,7 +20,6 @@ from tacit.crypto.cipher import (
 )
 from tacit.crypto.cipher.paillier import PaillierPublicKey, PaillierSecretKey
 from tacit.errors import ConfigError, DataError
-from tacit.federated.config import RoundConfig
 from tacit.federated.contract import pack, unpack
 from tacit.federated.spec import FederatedSpec
 from tacit.ring import Prg
@@ -62,11 +61,11 @@ def read_secret(data: bytes) -> ClientSecret:
 
 def provision(
     spec: FederatedSpec, prg: Prg, *, bits: int = BITS
-) -> tuple[FederatedSpec, tuple[bytes, ...]]:
-    """Make the keys of a run: the spec with its public key, and a secret for each client.
+) -> tuple[bytes | None, tuple[bytes, ...]]:
+    """Make the keys of a run: the public key of its cipher, if any, and each client's secret.
 
     Args:
-        spec: what all sides hold to.
+        spec: what all sides hold to; nodes find the public key in its ``federated.public_key``.
         prg: where keys come from.
         bits: of a Paillier key.
 
@@ -75,39 +74,20 @@ def provision(
     it adds nothing to that trust.
     Cost: about a second for Paillier; a secret is 5 or 6 kB with Paillier, 0.9 MB with BFV.
     """
-    if not spec.needs_secrets:
-        return spec, (b"",) * spec.clients
-    cipher = (spec.cipher, spec.threshold) if spec.aggregator == "encrypted" else None
-    public, secrets = _make(spec.clients, cipher, prg, bits)
-    return replace(spec, public_key=public), secrets
-
-
-def provision_round(
-    aggregator: str, config: RoundConfig, prg: Prg
-) -> tuple[RoundConfig, tuple[bytes, ...]]:
-    """Make the keys of a single round, as `provision` does for a run."""
-    cipher = (config.cipher, config.threshold) if aggregator == "encrypted" else None
-    if cipher is None and not config.verified:
-        return config, (b"",) * config.clients
-    public, secrets = _make(config.clients, cipher, prg, BITS)
-    return replace(config, public_key=public), secrets
-
-
-def _make(
-    clients: int, cipher: tuple[Scheme, int | None] | None, prg: Prg, bits: int
-) -> tuple[bytes | None, tuple[bytes, ...]]:
-    public, own = None, (b"",) * clients
-    if cipher is not None:
-        scheme, threshold = cipher
-        key = make_key(scheme, prg.bytes, bits=bits)
+    fed = spec.federated
+    public, own = None, (b"",) * fed.clients
+    if not fed.needs_secrets:
+        return public, own
+    if fed.aggregator == "encrypted":
+        key = make_key(fed.cipher, prg.bytes, bits=bits)
         public = key.public.to_bytes()
-        if threshold is None:
-            own = (dump_secret(key),) * clients
+        if fed.threshold is None:
+            own = (dump_secret(key),) * fed.clients
         else:
             shares = share_key(
                 cast(PaillierSecretKey, key),
-                threshold=threshold,
-                holders=clients,
+                threshold=fed.threshold,
+                holders=fed.clients,
                 randomness=prg.bytes,
             )
             own = tuple(map(dump_share, shares))

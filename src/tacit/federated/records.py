@@ -6,7 +6,6 @@ the noise is for. What leaves a client is private by itself. Secure aggregation 
 and no claim here rests on it.
 """
 
-import functools
 import math
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from tacit.dp.mixing import refuse_mixing
 from tacit.dp.private import Private, PrivateLoader, step_event
 from tacit.errors import ConfigError
 from tacit.federated.contract import Update
-from tacit.federated.spec import FederatedSpec, LocalTraining
+from tacit.federated.spec import FederatedSpec
 from tacit.federated.training import Learner, Stack, augment, flatten
 from tacit.ring import Prg
 
@@ -47,37 +46,32 @@ class RecordSteps:
     """What a client does in every round.
 
     Attributes:
-        training: how it trains: steps, expected batch, learning rate.
+        spec: how it trains (steps, expected batch, rate), and how many records it is taken to have.
         clip: largest norm of one record's gradient.
         rate: the probability with which a record is in a batch.
         multiplier: noise on the sum of a batch, in clips.
         event: of one round, all of its steps.
         bound: what an update is shortened to before it is added up; no claim rests on it.
-        delta: of the claim that the noise was found for.
-        records: how many a client is taken to have.
     """
 
-    training: LocalTraining
+    spec: FederatedSpec
     clip: float
     rate: float
     multiplier: float
     event: Event
     bound: float
-    delta: float
-    records: int
 
 
-@functools.lru_cache(maxsize=8)
 def plan_records(spec: FederatedSpec, dimension: int) -> RecordSteps:
     """Find the least noise of a step that keeps the spec over all steps of all rounds.
 
     Raises:
         ConfigError: something is not said that ε depends on, or no noise keeps it.
     """
-    training, asked = spec.training, spec.privacy
+    training, asked = spec.train, spec.privacy
     records, target, clip = asked.records, asked.epsilon, asked.clip
     if records is None or target is None or clip is None:
-        raise ConfigError("privacy 'record' wants target_epsilon, clip and records")
+        raise ConfigError("privacy 'record' wants epsilon, clip and records")
     delta_among(asked.delta, records, "record")
     rate = min(1.0, training.batch / records)
 
@@ -85,21 +79,19 @@ def plan_records(spec: FederatedSpec, dimension: int) -> RecordSteps:
         return step_event(dimension, multiplier=multiplier, clip=clip, rate=rate)
 
     def plan(multiplier: float) -> list[Event]:
-        return [Repeated(event=step(multiplier), count=spec.rounds * training.steps)]
+        return [Repeated(event=step(multiplier), count=spec.federated.rounds * training.steps)]
 
     accountant = asked.accountant or ACCOUNTANT
     goal = BudgetTarget(epsilon=target, delta=asked.delta, accountant=accountant)
     multiplier = least_noise(plan, goal)
     noise = multiplier * math.sqrt(dimension * training.steps) / training.batch
     return RecordSteps(
-        training=training,
+        spec=spec,
         clip=clip,
         rate=rate,
         multiplier=multiplier,
         event=Repeated(event=step(multiplier), count=training.steps),
         bound=training.rate * clip * (_BATCHES * training.steps + _TAIL * noise),
-        delta=asked.delta,
-        records=records,
     )
 
 
@@ -116,7 +108,7 @@ def train_records(
         ConfigError: the model mixes records.
     """
     model, ghost = _checked(learner, weights, steps)
-    training = steps.training
+    training = steps.spec.train
     rows = TensorDataset(learner.rows_of(client), learner.labels_of(client))
     loader = PrivateLoader(
         DataLoader(rows),
@@ -128,7 +120,7 @@ def train_records(
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=training.rate, weight_decay=training.l2)
     noise = steps.multiplier, steps.clip
-    private = Private(ghost, optimizer, loader, noise=noise, delta=steps.delta)
+    private = Private(ghost, optimizer, loader, noise=noise, delta=steps.spec.privacy.delta)
     while loader.steps_left:
         for x, y in loader:
             seen = augment(x[None], training.augment, prg)[0]

@@ -92,16 +92,16 @@ def run_rounds(
     if config.mechanism.first is not None:
         ledger.record(config.mechanism.first, note="before the first round")
     velocity = torch.zeros_like(weights)
-    names = [f"client {index}" for index in range(config.clients)]
-    for number in range(1, (rounds or spec.rounds) + 1):
+    names = [f"client {index}" for index in range(config.federated.clients)]
+    for number in range(1, (rounds or spec.federated.rounds) + 1):
         begun, meter = time.perf_counter(), Meter()
         survivors: tuple[int, ...] = ()
         void, is_over = None, False
         try:
             found = carrier.carry(weights, config, meter)
             survivors = found.survivors
-            velocity = spec.momentum * velocity + torch.from_numpy(found.mean).to(weights)
-            weights = weights + spec.server_rate * velocity
+            velocity = spec.train.momentum * velocity + torch.from_numpy(found.mean).to(weights)
+            weights = weights + spec.train.server_rate * velocity
         except VoidRound as error:
             void, is_over = str(error), isinstance(error, RunOver)
         claim = count_round(ledger, config, meter, names)
@@ -111,7 +111,7 @@ def run_rounds(
             accuracy=next((one.value for one in metrics if one.name == ACCURACY), None),
             claim=claim,
             survivors=survivors,
-            dropped=tuple(sorted(set(range(config.clients)) - set(survivors))),
+            dropped=tuple(sorted(set(range(config.federated.clients)) - set(survivors))),
             refused=tuple(str(error) for error in meter.refused),
             void=void,
             bytes_up=per_client(meter.up, config),
@@ -123,7 +123,7 @@ def run_rounds(
         )
         reports.append(report)
         on_round(report)
-        if is_over or _is_stale(reports, spec.patience):
+        if is_over or _is_stale(reports, spec.train.patience):
             break
     return Outcome(weights=weights.cpu().numpy(), rounds=tuple(reports), ledger=ledger)
 
@@ -142,13 +142,13 @@ def _record(ledger: Ledger, config: RoundConfig, meter: Meter, names: Sequence[s
     mechanism = config.mechanism
     if mechanism.event is None:
         return
-    if mechanism.kind == "record":
+    if mechanism.privacy.kind == "record":
         # One ledger per client: what it says itself, or else what one that answered must have done.
         for index in sorted({*meter.up, *meter.spent}):
             for event in meter.spent.get(index, (mechanism.event,)):
                 ledger.record(event, clients=[names[index]])
         return
-    if mechanism.kind in ("local", "local-adaptive"):
+    if mechanism.privacy.kind in ("local", "local-adaptive"):
         senders = [names[index] for index in sorted(meter.up) if index != HELPER]
         ledger.record(mechanism.event, clients=senders)
     else:
@@ -160,22 +160,21 @@ def _claim(ledger: Ledger, config: RoundConfig) -> Claim:
     planned = config.mechanism.claim
     if planned.delta is None or planned.accountant is None:
         return planned
-    event, steps = config.mechanism.event, config.mechanism.records
+    event = config.mechanism.event
     is_about_clients = event is not None and event.relation.unit == "client"
-    records = None if steps is None else steps.records
     found = epsilon(
         ledger,
         delta=planned.delta,
         accountant=planned.accountant,
         subject=planned.subject,
-        population=config.clients if is_about_clients else records,
+        population=config.federated.clients if is_about_clients else config.spec.privacy.records,
     )
     return replace(found, assumptions=(*config.mechanism.assumptions, *found.assumptions))
 
 
 def per_client(moved: dict[int, int], config: RoundConfig) -> float:
     """Return the mean over the clients; what a helper moved is not theirs."""
-    return sum(size for index, size in moved.items() if index != HELPER) / config.clients
+    return sum(size for index, size in moved.items() if index != HELPER) / config.federated.clients
 
 
 def _is_stale(reports: list[RoundReport], patience: int) -> bool:

@@ -71,7 +71,7 @@ class PrivateStrategy(Strategy):
     It is used as the one beneath it would be::
 
         strategy = PrivateStrategy(FedAdam(fraction_evaluate=0.0), spec)
-        strategy.start(grid, arrays, num_rounds=spec.rounds)
+        strategy.start(grid, arrays, num_rounds=spec.federated.rounds)
         print(strategy.claim)
 
     The strategy beneath it chooses the nodes of a round and their config, and turns the mean into
@@ -157,11 +157,12 @@ class PrivateStrategy(Strategy):
         chosen = sorted({message.metadata.dst_node_id for message in planned})
         helper = self._carrier.find_helper(sorted(grid.get_node_ids()))
         nodes = [node for node in chosen if node != helper]
-        if len(nodes) != self._spec.clients:
+        clients = self._spec.federated.clients
+        if len(nodes) != clients:
             raise ConfigError(
-                f"the strategy chose {len(nodes)} nodes for a round, the spec has "
-                f"{self._spec.clients} clients in one; set fraction_train, min_train_nodes and "
-                "min_available_nodes to that"
+                f"the strategy chose {len(nodes)} nodes for a round, the spec has {clients} "
+                "clients in one; set fraction_train, min_train_nodes and min_available_nodes to "
+                "that"
             )
         self._carrier.seat(nodes, dict(planned[0].content.config_records))
         flat = flat_arrays(arrays)
@@ -209,13 +210,15 @@ class PrivateStrategy(Strategy):
 
     def summary(self) -> None:
         """Log what is promised, and the strategy beneath."""
-        _LOG.info("%s aggregation, privacy %r", self._spec.aggregator, self._spec.privacy.kind)
+        _LOG.info(
+            "%s aggregation, privacy %r", self._spec.federated.aggregator, self._spec.privacy.kind
+        )
         self._inner.summary()
 
     def _check_rounds(self, wanted: int) -> None:
-        if wanted > self._spec.rounds:
+        if wanted > self._spec.federated.rounds:
             raise ConfigError(
-                f"the spec plans privacy for {self._spec.rounds} rounds, got {wanted}"
+                f"the spec plans privacy for {self._spec.federated.rounds} rounds, got {wanted}"
             )
 
 
@@ -281,7 +284,7 @@ class FlowerCarrier:
         Raises:
             PartyError: not enough nodes came, or another helper than the job pins.
         """
-        wanted = self._spec.clients + (self._spec.aggregator in HELPERS)
+        wanted = self._spec.federated.clients + (self._spec.federated.aggregator in HELPERS)
         deadline = time.monotonic() + self._start_s
         while len(nodes := sorted(self._grid.get_node_ids())) < wanted:
             if time.monotonic() > deadline:
@@ -289,7 +292,7 @@ class FlowerCarrier:
             time.sleep(_FIRST_WAIT_S)
         helper = self.find_helper(nodes)
         clients = [node for node in nodes if node != helper]
-        self.seat(clients[: self._spec.clients], {})
+        self.seat(clients[: self._spec.federated.clients], {})
 
     def find_helper(self, nodes: Sequence[int]) -> int | None:
         """Learn which node shuffles or is the authority, where the aggregator needs one.
@@ -297,7 +300,7 @@ class FlowerCarrier:
         Raises:
             PartyError: none is, or another than the job pins.
         """
-        name = HELPERS.get(self._spec.aggregator)
+        name = HELPERS.get(self._spec.federated.aggregator)
         if name is None or self._helper in nodes:
             return self._helper
         roles = dict(self._call(nodes))
@@ -306,7 +309,7 @@ class FlowerCarrier:
             raise PartyError(name, f"no node has the role of the {name}")
         self._helper = found[0]
         self._helper_key = to_bytes(roles[self._helper]["helper"])
-        if self._spec.helper not in (None, self._helper_key):
+        if self._spec.federated.helper not in (None, self._helper_key):
             raise PartyError(name, "its key is not the one that the job pins")
         said = {node for node, one in roles.items() if one.get("is-helper") is False}
         self._greeted |= {self._helper, *said}
@@ -341,7 +344,7 @@ class FlowerCarrier:
         """Run a round over the nodes."""
         self._greet()
         flat = weights.detach().cpu().numpy().astype(np.float32)
-        aggregator = find_aggregator(self._spec.aggregator)
+        aggregator = find_aggregator(self._spec.federated.aggregator)
         if self._shaper is None:
             shapes = {name: array.numpy().shape for name, array in self._arrays(flat).items()}
             self._shaper = Shaper(config.mechanism, list(shapes), list(shapes.values()))
@@ -369,7 +372,7 @@ class FlowerCarrier:
             for node, said in self._ask(asked, arrays, self._timeout_s):
                 yield index_of[node], _said(said)
 
-        for index in range(config.clients):
+        for index in range(config.federated.clients):
             meter.down[index] = flat.nbytes
         found = run_round(aggregator.make_server(config, Prg.from_os()), exchange, meter)
         return replace(found, mean=self._shaper.finish(found.mean, outlook))

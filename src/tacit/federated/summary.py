@@ -69,20 +69,21 @@ def claims_of(spec: FederatedSpec, outcome: Outcome) -> tuple[Claim, ...]:
 
 def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
     """Return what is promised about single updates, and about sums that are checked."""
+    fed = spec.federated
     claims = list[Claim]()
-    if spec.aggregator == "masked":
-        named = len(spec.keys or ())
-        is_chosen = spec.server == "malicious"
+    if fed.aggregator == "masked":
+        named = len(fed.identities or ())
+        is_chosen = fed.server == "malicious"
         whose = f"the {named} clients named" if is_chosen else "the clients of a round"
         claims.append(
             Claim(
                 subject="each client's update in a round, towards the server",
                 guarantee="hidden in the sum of those who stayed",
                 assumptions=(
-                    _SERVERS[spec.server],
-                    f"at most {spec.colluding_share:.0%} of {whose} work with it; {LAST}",
-                    *([CHOSEN] if spec.server == "malicious" else []),
-                    f"at most {spec.drop_rate:.0%} of the clients fall silent in a round; "
+                    _SERVERS[fed.server],
+                    f"at most {fed.colluding_share:.0%} of {whose} work with it; {LAST}",
+                    *([CHOSEN] if fed.server == "malicious" else []),
+                    f"at most {fed.drop_rate:.0%} of the clients fall silent in a round; "
                     "if more do, the round may be void",
                     f"X25519, AES-128, SHA-256 and Ed25519 hold{_graph(spec)}",
                     "no proof of range: a client that lies can spoil the sum",
@@ -94,16 +95,15 @@ def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
 
 def _graph(spec: FederatedSpec) -> str:
     """Say with what probability the graph of a round does not hide what it should."""
+    fed = spec.federated
     near = plan_neighbourhood(
-        spec.clients,
-        minimum=spec.minimum,
-        drop_rate=spec.drop_rate,
-        colluding_share=spec.share_in_round,
-        server=spec.server,
+        fed.clients,
+        minimum=fed.minimum,
+        drop_rate=fed.drop_rate,
+        colluding_share=fed.share_in_round,
+        server=fed.server,
     )
-    bits = secrecy_bits(
-        near, spec.clients, minimum=spec.minimum, colluding_share=spec.share_in_round
-    )
+    bits = secrecy_bits(near, fed.clients, minimum=fed.minimum, colluding_share=fed.share_in_round)
     if math.isinf(bits):
         return ""
     return (
@@ -114,43 +114,47 @@ def _graph(spec: FederatedSpec) -> str:
 
 def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
     """Return who is shown what in every round."""
-    seen = find_aggregator(spec.aggregator).server_sees
-    why, present = f"aggregator {spec.aggregator!r}", "who takes part in a round and who drops out"
+    fed = spec.federated
+    seen = find_aggregator(fed.aggregator).server_sees
+    why, present = (
+        f"aggregator {fed.aggregator!r}",
+        "who takes part in a round and who drops out",
+    )
     entries: list[tuple[str, str, str, LeakKind, int]] = [
         ("server", seen, why, "protocol", dimension),
         ("clients", "the model after every round", "the result", "output", dimension),
-        ("server", present, "needed to add up", "size", spec.clients),
+        ("server", present, "needed to add up", "size", fed.clients),
     ]
     in_sum = "who is in the sum of a round"
     more: dict[str, list[tuple[str, str, LeakKind, int]]] = {
-        "masked": [("clients", present, "size", spec.clients)],
-        "keyed": [("authority", in_sum, "size", spec.clients)],
+        "masked": [("clients", present, "size", fed.clients)],
+        "keyed": [("authority", in_sum, "size", fed.clients)],
         "encrypted": [
             ("clients", "the sum of a round, those who decrypt it", "protocol", dimension),
-            ("clients", f"{in_sum}, those who decrypt it", "size", spec.clients),
+            ("clients", f"{in_sum}, those who decrypt it", "size", fed.clients),
         ],
         "shuffled": [
             ("shuffler", "how many clients report in a round", "size", 1),
             ("clients", "how many reports a round has", "size", 1),
         ],
         "bounded": [
-            ("checker", "whose update comes, and whose is within the clip", "size", spec.clients),
+            ("checker", "whose update comes, and whose is within the clip", "size", fed.clients),
             ("dealer", "how many updates are checked", "size", 1),
         ],
     }
-    entries += [(to, what, why, kind, n) for to, what, kind, n in more.get(spec.aggregator, [])]
-    if spec.verified:
+    entries += [(to, what, why, kind, n) for to, what, kind, n in more.get(fed.aggregator, [])]
+    if fed.verified:
         what = "the sum of a round and who is in it"
         entries.append(("clients", what, "verified", "protocol", dimension))
-    if spec.largest_weight > 1:
+    if fed.largest_weight > 1:
         examples, count = "how many examples the clients of a round have together", 1
-        if not spec.is_split:
-            examples, count = "how many examples every client has", spec.clients
+        if not fed.is_split:
+            examples, count = "how many examples every client has", fed.clients
         entries.append(("server", examples, "updates are weighed by it", "size", count))
     adaptive = spec.privacy.adaptive
     if adaptive is not None and adaptive.relevance == "clients":
         what = "what parts of the model contribute on the rows of every client, once, under noise"
-        entries.append(("server", what, "noise follows it", "protocol", spec.clients))
+        entries.append(("server", what, "noise follows it", "protocol", fed.clients))
     return tuple(
         Leak(to=to, what=what, why=why, kind=kind, elements=elements)
         for to, what, why, kind, elements in entries
@@ -159,14 +163,15 @@ def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
 
 def cost_of(spec: FederatedSpec, outcome: Outcome) -> Cost:
     """Return what all rounds moved."""
+    fed = spec.federated
     rounds = outcome.rounds
-    stages = find_aggregator(spec.aggregator).stages + spec.verified
-    messages = stages * len(rounds) * spec.clients
+    stages = find_aggregator(fed.aggregator).stages + fed.verified
+    messages = stages * len(rounds) * fed.clients
     ways = {
-        ("clients", "server"): (messages, spec.clients * sum(r.bytes_up for r in rounds)),
-        ("server", "clients"): (messages, spec.clients * sum(r.bytes_down for r in rounds)),
+        ("clients", "server"): (messages, fed.clients * sum(r.bytes_up for r in rounds)),
+        ("server", "clients"): (messages, fed.clients * sum(r.bytes_down for r in rounds)),
     }
-    helper = HELPERS.get(spec.aggregator)
+    helper = HELPERS.get(fed.aggregator)
     if helper is not None:
         asked, said = (sum(r.helper_down for r in rounds), sum(r.helper_up for r in rounds))
         count = sum(r.helper_down > 0 for r in rounds)
@@ -258,7 +263,7 @@ def sheets_of(
 
 def _ledgers(spec: FederatedSpec, outcome: Outcome, claim: Claim, files: Sequence[str]) -> Sheet:
     rows = []
-    for index in range(spec.clients):
+    for index in range(spec.federated.clients):
         name = f"client {index}"
         steps = sum(unroll(outcome.ledger.events_of(name)).values())
         file = files[index] if files else ""
@@ -299,20 +304,22 @@ def notes_of(outcome: Outcome) -> tuple[str, ...]:
 
 def promises(spec: FederatedSpec) -> tuple[Claim, ...]:
     """Return the claims about single updates and about the sum; none where there are none."""
+    fed = spec.federated
     found = list[Claim]()
-    if spec.aggregator == "encrypted":
+    if fed.aggregator == "encrypted":
         found.append(_encrypted(spec))
-    if spec.aggregator == "keyed":
+    if fed.aggregator == "keyed":
         found.append(_keyed(spec))
-    if spec.aggregator == "bounded":
+    if fed.aggregator == "bounded":
         found += _bounded(spec)
-    if spec.verified:
+    if fed.verified:
         found.append(_verified(spec))
     return tuple(found)
 
 
 def _encrypted(spec: FederatedSpec) -> Claim:
-    if spec.threshold is None:
+    fed = spec.federated
+    if fed.threshold is None:
         who = (
             "semi-honest: every party follows the protocol, and no client works with the server: "
             "all clients share one key, so that one that does opens everybody's updates"
@@ -320,12 +327,12 @@ def _encrypted(spec: FederatedSpec) -> Claim:
     else:
         who = (
             "semi-honest: every party follows the protocol; the server may work with up to "
-            f"{spec.threshold - 1} of the {spec.clients} clients, as {spec.threshold} decrypt "
+            f"{fed.threshold - 1} of the {fed.clients} clients, as {fed.threshold} decrypt "
             "together"
         )
     hard = (
         "ring-LWE is hard at 128 bits (BFV)"
-        if spec.cipher == "bfv"
+        if fed.cipher == "bfv"
         else "deciding composite residues is hard at 3072 bits (Paillier)"
     )
     made = "whoever made the keys was not the server, and forgot them"
@@ -333,10 +340,13 @@ def _encrypted(spec: FederatedSpec) -> Claim:
 
 
 def _keyed(spec: FederatedSpec) -> Claim:
-    is_chosen = spec.server == "malicious"
-    whose = f"the {len(spec.keys or ())} clients named" if is_chosen else "the clients of a round"
+    fed = spec.federated
+    is_chosen = fed.server == "malicious"
+    whose = (
+        f"the {len(fed.identities or ())} clients named" if is_chosen else "the clients of a round"
+    )
     others = (
-        f"at most {spec.colluding_share:.0%} of {whose} work with the server, and the authority "
+        f"at most {fed.colluding_share:.0%} of {whose} work with the server, and the authority "
         "does not"
     )
     if is_chosen:
@@ -345,12 +355,12 @@ def _keyed(spec: FederatedSpec) -> Claim:
         who = f"semi-honest: every party follows the protocol; {others}"
     named = (
         "the job names the clients' keys, and they are theirs"
-        if spec.keys is not None
+        if fed.identities is not None
         else "the server invents no clients: the job does not name their keys"
     )
     pinned = (
         "the authority's key is the one that the job pins"
-        if spec.authority is not None
+        if fed.authority is not None
         else "the server passes the authority's key on as it is: the job does not pin it, and a "
         "server that puts in its own opens every update"
     )

@@ -5,7 +5,7 @@ The models that a job can name stand last; a user's own is any torch module.
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from torch.func import functional_call, grad, vmap
 from tacit.data.partition import Places
 from tacit.errors import ConfigError, DataError
 from tacit.federated.contract import Update
-from tacit.federated.spec import Augment, LocalTraining
+from tacit.federated.data import Shards
+from tacit.federated.spec import Augment, FederatedModel, Training
 from tacit.nn.tracing import seeded
 from tacit.ring import Prg
 
@@ -33,7 +34,7 @@ class Learner:
         labels: Tensor,
         parts: Sequence[Places],
         *,
-        training: LocalTraining,
+        training: Training,
     ) -> None:
         if any(len(rows) == 0 for rows in parts):
             raise DataError("a client has no rows to train on")
@@ -217,9 +218,6 @@ def augment(x: Tensor, how: Augment, prg: Prg) -> Tensor:
     return moved.movedim(-1, 1).reshape(x.shape)
 
 
-ModelName = Literal["linear", "mlp", "cnn"]
-
-
 def build_model(
     name: str, shape: Sequence[int], classes: int, *, seed: int, dropout: float = 0.0
 ) -> nn.Module:
@@ -252,6 +250,14 @@ def build_stack(
     ]
     with seeded(seed + len(names)):
         return Stack(members, classes)
+
+
+def build_named(model: FederatedModel, shards: Shards) -> nn.Module:
+    """Build what a spec names, for these rows."""
+    shape, classes = shards.row_shape, shards.classes
+    if model.stack:
+        return build_stack(model.stack, shape, classes, seed=model.seed, dropout=model.dropout)
+    return build_model(model.name, shape, classes, seed=model.seed, dropout=model.dropout)
 
 
 @final

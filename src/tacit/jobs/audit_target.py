@@ -15,10 +15,10 @@ from tacit.audit.targets import (
     target_of_training,
 )
 from tacit.errors import ConfigError
+from tacit.federated.front import task_of
 from tacit.jobs import folder
 from tacit.jobs.config import Job
-from tacit.jobs.federated_data import load_shards
-from tacit.jobs.federated_job import FederatedJob
+from tacit.jobs.federated import FederatedJob
 
 
 def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | None) -> Target:
@@ -26,14 +26,13 @@ def _federated_target(job: FederatedJob, search: Sequence[Path], rows: int | Non
         raise ConfigError(
             "audit: wanted a job with one model; a stack (model.stack) is not audited"
         )
-    shards = load_shards(job.data, job.federated.clients, tuple(search))
+    shards = task_of(job, search).load()
     count = min(len(shards.labels), len(shards.test_labels), rows or len(shards.labels))
     shape = tuple(shards.features.shape[1:])
     trainer = FederatedTrainer(
         build=Build(job.model.name, shape, shards.classes, job.model.dropout),
-        spec=job.spec(),
+        spec=job,
         division=job.data.division(),
-        drop_rate=job.federated.simulated_drops,
     )
     return federated_target(
         trainer,

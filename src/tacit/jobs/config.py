@@ -128,7 +128,7 @@ class Job(ABC):
 class LoneJob(Job):
     """What a job file has that has no parties: it runs on one machine."""
 
-    parties: Mapping[str, PartyEntry] = field(default_factory=dict)
+    parties: Mapping[str, PartyEntry] = field(default_factory=dict, hash=False)
     alone: ClassVar[str]
     """Why there are no parties."""
     does: ClassVar[str]

@@ -20,24 +20,10 @@ def _named(module: str, name: str = "KIND") -> Callable[[], Kind[Job]]:
     return lambda: of_any(getattr(import_module(f"tacit.jobs.{module}"), name))
 
 
-def _federated() -> Kind[Job]:
-    from tacit.jobs import federated, forecast_alone
-    from tacit.jobs.federated_job import FederatedJob
-
-    return of_any(
-        Kind(
-            record=FederatedJob,
-            check_inputs=federated.check_inputs,
-            forecast=forecast_alone.forecast_federated,
-            run=federated.run,
-        )
-    )
-
-
 KINDS: Mapping[str, Callable[[], Kind[Job]]] = {
     "audit": _named("audit"),
     "audit-llm": _named("audit", "KIND_LLM"),
-    "federated": _federated,
+    "federated": _named("federated"),
     "fit": _named("fit"),
     "infer": _named("infer"),
     "split": _named("split"),

@@ -23,7 +23,7 @@ from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.jobs import folder
 from tacit.jobs.audit import AuditJob, audit_job, check_inputs, run
 from tacit.jobs.audit_target import make_target
-from tacit.jobs.federated_job import FederatedJob
+from tacit.jobs.federated import FederatedJob
 from tacit.jobs.infer import InferJob
 from tacit.jobs.split import SplitJob
 from tacit.jobs.toml import read_toml
@@ -171,7 +171,7 @@ def test_a_masked_mean_with_noise_gives_no_row_away(tmp_path, monkeypatch):
         "job": {"name": "fl", "kind": "federated", "out": str(tmp_path / "fl")},
         "data": {"set": "digits", "rows": 120},
         "federated": {"clients": 8, "rounds": 2},
-        "privacy": {"kind": "central", "target_epsilon": 2.0, "delta": 1e-2, "clip": 1.0},
+        "privacy": {"kind": "central", "epsilon": 2.0, "delta": 1e-2, "clip": 1.0},
     }
     job = read_record(raw, FederatedJob, source="job.toml")
     found = make_target(job, (), rows=60).findings

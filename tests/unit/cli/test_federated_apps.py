@@ -35,7 +35,7 @@ JOB = """
     clip = 1.0
 """
 SHUFFLE = """kind = "shuffle"
-    target_epsilon = 1e4
+    epsilon = 1e4
     accountant = "basic"
     clip = 1.0
 """
@@ -108,7 +108,7 @@ def test_a_shuffler_holds_the_key_that_the_job_pins(tmp_path, nodes):
 
 
 RECORD = """kind = "record"
-    target_epsilon = 8.0
+    epsilon = 8.0
     delta = 1e-4
     records = 40
     clip = 1.0

@@ -12,9 +12,8 @@ from tacit.cli.commands.examples import copy_example
 from tacit.cli.screen import OnConsole
 from tacit.dp import epsilon, ledger_from_record, unroll
 from tacit.errors import ConfigError, DataError, InputError
-from tacit.jobs.federated import LEDGER, check_inputs, run
-from tacit.jobs.federated_data import load_shards
-from tacit.jobs.federated_job import FederatedJob
+from tacit.federated.data import load_shards
+from tacit.jobs.federated import LEDGER, FederatedJob, check_inputs, run
 from tacit.jobs.toml import read_toml
 from tacit.spec import read_record
 
@@ -43,7 +42,7 @@ def make_job(files, **tables):
         },
         "privacy": {
             "kind": "record",
-            "target_epsilon": 8.0,
+            "epsilon": 8.0,
             "delta": 1e-4,
             "clip": 1.0,
             "records": 50,

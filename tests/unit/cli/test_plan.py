@@ -192,7 +192,7 @@ def test_the_plan_of_matched_files_is_the_forecast_of_their_run(tmp_path):
 def test_the_plan_of_a_federated_job_has_the_bytes_and_the_epsilon_of_its_run(aggregator):
     kinds = {"masked": "central", "keyed": "central", "shuffled": "shuffle"}
     kind = kinds.get(aggregator, "none")
-    epsilon = {} if kind == "none" else {"target_epsilon": 30.0, "delta": 1e-3}
+    epsilon = {} if kind == "none" else {"epsilon": 30.0, "delta": 1e-3}
     job = read(
         {
             "job": {**HEAD, "kind": "federated"},

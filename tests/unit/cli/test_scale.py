@@ -96,9 +96,9 @@ def test_a_federated_job_on_raw_columns_is_warned_of_in_plan_and_before_it_runs(
 def test_one_s_own_program_is_warned_of_raw_columns_and_of_no_others(caplog):
     caplog.set_level(logging.WARNING)
     x, y = torch.randn(40, 3), torch.arange(40) % 2
-    fit_federated("linear", [(x, y)] * 2, rounds=1, aggregation="plain")
+    fit_federated("linear", [(x, y)] * 2, rounds=1, aggregator="plain")
     assert not caplog.records
-    fit_federated("linear", [(x * 1000, y)] * 2, rounds=1, aggregation="plain")
+    fit_federated("linear", [(x * 1000, y)] * 2, rounds=1, aggregator="plain")
     assert "'column 1' (about 1e+03)" in caplog.text
 
 

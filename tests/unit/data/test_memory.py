@@ -118,7 +118,7 @@ def test_every_front_takes_a_data_set(given):
         assert table.shape == (120, 4)
         assert LogisticRegression(max_iter=4).fit(table, parties).score(table) > 0.7
     found = tacit.federated.fit(
-        nn.Linear(4, 2), [given, (X, Y)], rounds=1, test=given, aggregation="plain"
+        nn.Linear(4, 2), [given, (X, Y)], rounds=1, test=given, aggregator="plain"
     )
     assert np.array_equal(found.predict(given), found.predict(X.astype(np.float32)))
     split = tacit.split.fit(

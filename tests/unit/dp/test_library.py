@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy.special import logsumexp
 
+from support.federated import change_spec, make_spec
 from tacit.dp import (
     ADD_REMOVE_RECORD,
     REPLACE_RECORD,
@@ -38,7 +39,7 @@ from tacit.dp import (
 from tacit.dp.library import is_installed
 from tacit.dp.renyi import renyi
 from tacit.errors import ConfigError
-from tacit.federated import FederatedSpec, PrivacySpec, calibrate
+from tacit.federated import Privacy, calibrate
 from tacit.ring import Prg
 
 RECORD = {"relation": ADD_REMOVE_RECORD}
@@ -98,13 +99,13 @@ def test_without_the_extra_the_error_names_a_way_out_that_works(no_library, name
 
 
 def test_without_the_extra_a_federated_policy_makes_its_promise(no_library):
-    wish = PrivacySpec(kind="central", clip=1.0, epsilon=5.0, delta=1e-4)
-    spec = FederatedSpec(clients=50, minimum=40, rounds=10, aggregator="masked", privacy=wish)
+    wish = Privacy(kind="central", clip=1.0, epsilon=5.0, delta=1e-4)
+    spec = make_spec(clients=50, minimum=40, rounds=10, aggregator="masked", privacy=wish)
     made = calibrate(spec, 100)
     assert made.claim.accountant == "renyi"
     assert 4.9 < made.claim.epsilon <= 5.0
     wish = replace(wish, kind="local", mechanism="laplace")
-    local = calibrate(replace(spec, aggregator="plain", privacy=wish), 100)
+    local = calibrate(replace(change_spec(spec, aggregator="plain"), privacy=wish), 100)
     assert local.claim.accountant == "renyi"
 
 

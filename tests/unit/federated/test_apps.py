@@ -52,6 +52,6 @@ def test_a_number_of_a_message_is_a_whole_one(value):
 
 
 def test_a_node_helps_no_aggregator_that_has_no_helper():
-    spec = SimpleNamespace(aggregator="masked")
+    spec = SimpleNamespace(federated=SimpleNamespace(aggregator="masked"))
     with pytest.raises(PartyError, match="aggregator 'masked' has no helper"):
         node.help_round(spec, *[None] * (len(inspect.signature(node.help_round).parameters) - 1))

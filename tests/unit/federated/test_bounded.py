@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from support.federated import make_spec
 from tacit import federated
 from tacit.errors import ConfigError
 from tacit.federated import (
-    FederatedSpec,
     Meter,
-    PrivacySpec,
+    Privacy,
     Seat,
     Update,
     VoidRound,
@@ -25,10 +25,10 @@ from tacit.ring import Prg
 CLIENTS, DIMENSION = 5, 40
 
 
-def make_spec(**changes):
-    privacy = PrivacySpec(kind="none", clip=1.0)
+def asked(**changes):
+    privacy = Privacy(kind="none", clip=1.0)
     wished = {"clients": CLIENTS, "rounds": 1, "aggregator": "bounded", "privacy": privacy}
-    return FederatedSpec(**{**wished, "minimum": 3, **changes})
+    return make_spec(**{**wished, "minimum": 3, **changes})
 
 
 def updates():
@@ -42,7 +42,7 @@ def lie(words, seed=bytes(16)):
 
 
 def run(poison=None, cheats=()):
-    config = round_config(make_spec(), DIMENSION)
+    config = round_config(asked(), DIMENSION)
     aggregator, meter, values = find_aggregator("bounded"), Meter(), updates()
 
     def exchange(messages):
@@ -68,7 +68,7 @@ def test_the_mean_is_that_of_all_clients_and_costs_what_it_says():
 def test_a_poisoned_update_is_left_out_by_name(power):
     """Just above the clip, far above it, and where squares or sums would wrap around."""
     words = torch.zeros(DIMENSION, dtype=torch.int64)
-    check = plan_check(round_config(make_spec(), DIMENSION))
+    check = plan_check(round_config(asked(), DIMENSION))
     if power == 63:  # read modulo 2^63 this is 0: no number moves, and the sum is the others'
         words[3] = -(1 << 63)
     else:
@@ -92,8 +92,8 @@ def test_a_run_with_the_word_trains_and_claims_what_holds():
     generator = torch.Generator().manual_seed(0)
     features = 10 * torch.rand(60, 4, generator=generator) - 5
     rows = [(features[at::4], (features[at::4, 0] > 0).long()) for at in range(4)]
-    privacy = PrivacySpec(kind="none", clip=5.0)
-    found = federated.fit("linear", rows, privacy=privacy, rounds=3, aggregation="bounded")
+    privacy = Privacy(kind="none", clip=5.0)
+    found = federated.fit("linear", rows, privacy=privacy, rounds=3, aggregator="bounded")
     sums = [one for one in found.claims if "against clients" in one.subject]
     assert "2^-40" in sums[0].guarantee
     assert sums[0].assumptions[0].startswith("malicious: clients may do anything")
@@ -105,18 +105,18 @@ def test_a_run_with_the_word_trains_and_claims_what_holds():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"privacy": PrivacySpec(kind="central", clip=1.0, epsilon=1.0)},
+        {"privacy": Privacy(kind="central", clip=1.0, epsilon=1.0)},
         {"server": "malicious", "keys": frozenset(bytes([i]) * 32 for i in range(CLIENTS))},
         {"largest_weight": 9},
     ],
 )
 def test_what_it_cannot_promise_is_refused(changes):
     with pytest.raises(ConfigError, match="bounded"):
-        make_spec(**changes)
+        asked(**changes)
 
 
 def test_without_a_clip_there_is_nothing_to_check():
-    spec = make_spec(privacy=PrivacySpec(kind="none"))
+    spec = asked(privacy=Privacy(kind="none"))
     with pytest.raises(ConfigError, match="set clip"):
         plan_check(round_config(spec, DIMENSION))
 
@@ -137,7 +137,7 @@ def test_the_chosen_units_can_be_checked(dimension, clip):
 @pytest.mark.parametrize("dimension", [50, 1_000_000, 6_000_000, 10_000_000])
 def test_nobody_is_counted_beyond_the_clip_however_many_numbers_there_are(dimension):
     """Room for what rounding adds was 6 % of the clip at a million, 4.8 clips at six."""
-    check = plan_check(round_config(make_spec(), dimension))
+    check = plan_check(round_config(asked(), dimension))
     assert check.longest <= check.scale * 1.0
     drawn = np.random.default_rng(2).normal(size=dimension)
     values = drawn / np.linalg.norm(drawn)

@@ -6,9 +6,10 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from support.federated import make_spec
 from tacit.dp import REPLACE_CLIENT, Gaussian, Repeated, epsilon
 from tacit.errors import ConfigError
-from tacit.federated import FederatedSpec, PrivacySpec, calibrate
+from tacit.federated import Privacy, calibrate
 from tacit.federated.config import round_config
 from tacit.federated.secagg.sides import plan_from
 from tacit.federated.summary import claims_about_updates
@@ -17,13 +18,13 @@ from tacit.federated.summary import claims_about_updates
 def make(kind, *, aggregator="masked", dimension=7850, run=(100, 80, 10, 20), **asked):
     """Calibrate for a run of so many clients, so many of them needed, colluding, and rounds."""
     clients, minimum, colluding, rounds = run
-    spec = FederatedSpec(
+    spec = make_spec(
         clients=clients,
         minimum=minimum,
         rounds=rounds,
         aggregator=aggregator,
         colluding_share=colluding / clients,
-        privacy=PrivacySpec(kind=kind, clip=1.0, **{"epsilon": 5.0, **asked}),
+        privacy=Privacy(kind=kind, clip=1.0, **{"epsilon": 5.0, **asked}),
     )
     return calibrate(spec, dimension)
 
@@ -99,9 +100,9 @@ def named(count, **changes):
     """Name so many clients, ten of whom a server of any kind invites to a round."""
     keys = frozenset(i.to_bytes(32, "big") for i in range(count))
     kind = "shuffle" if changes.get("aggregator") == "shuffled" else "central"
-    privacy = PrivacySpec(kind=kind, clip=1.0, epsilon=2.0)
+    privacy = Privacy(kind=kind, clip=1.0, epsilon=2.0)
     settings = {"clients": 10, "rounds": 1, "server": "malicious", "keys": keys, **changes}
-    return FederatedSpec(privacy=privacy, **settings)
+    return make_spec(privacy=privacy, **settings)
 
 
 @pytest.mark.parametrize("aggregator", ["masked", "keyed"])
@@ -121,14 +122,14 @@ def test_all_who_work_with_a_server_leave_two_others_in_a_sum(aggregator, named_
     changes = {"aggregator": aggregator, "authority": bytes(32) if aggregator == "keyed" else None}
     with pytest.raises(ConfigError, match="or of those and one other, whose update it is then"):
         named(named_keys, **changes)
-    assert named(49, **changes).lost == 4
+    assert named(49, **changes).federated.lost == 4
 
 
 def test_a_keyed_sum_of_a_curious_server_has_two_who_do_not_work_with_it():
-    settings = {"clients": 20, "rounds": 1, "aggregator": "keyed", "privacy": PrivacySpec(clip=1.0)}
+    settings = {"clients": 20, "rounds": 1, "aggregator": "keyed", "privacy": Privacy(clip=1.0)}
     with pytest.raises(ConfigError, match="of 20 clients 2 may work with the server"):
-        FederatedSpec(**settings, minimum=3)
-    (claim,) = claims_about_updates(FederatedSpec(**settings, minimum=4))
+        make_spec(**settings, minimum=3)
+    (claim,) = claims_about_updates(make_spec(**settings, minimum=4))
     assert "at most 10% of the clients of a round work with the server" in claim.assumptions[0]
     many = named(49, aggregator="keyed", authority=bytes(32))
     assert any("in how many runs" in one for one in claims_about_updates(many)[0].assumptions)
@@ -139,7 +140,9 @@ def test_the_threshold_counts_all_who_work_with_a_server_that_chooses_and_the_cl
     few, more = (plan_from(round_config(named(n), 100)).neighbourhood.threshold for n in (10, 30))
     assert [few, more] == [(10 + 1) // 2 + 1, (10 + 3) // 2 + 1]
     assert "10% of the 30 clients named" in claims_about_updates(named(30))[0].assumptions[1]
-    assert named(100, server="curious").lost == 1  # it chooses by chance: of those in a round
+    assert (
+        named(100, server="curious").federated.lost == 1
+    )  # it chooses by chance: of those in a round
 
 
 def test_a_crowd_is_not_promised_where_the_server_may_invent_it():
@@ -162,29 +165,29 @@ def test_two_clients_each_add_all_of_the_noise_and_the_claim_says_so():
 
 
 def test_a_privacy_without_its_numbers_is_refused():
-    with pytest.raises(ConfigError, match="wants target_epsilon and clip"):
-        PrivacySpec(kind="local", clip=1.0)
-    with pytest.raises(ConfigError, match="leave target_epsilon out"):
-        PrivacySpec(kind="none", epsilon=1.0)
+    with pytest.raises(ConfigError, match="wants epsilon and clip"):
+        Privacy(kind="local", clip=1.0)
+    with pytest.raises(ConfigError, match="leave epsilon out"):
+        Privacy(kind="none", epsilon=1.0)
     with pytest.raises(ConfigError, match="clip must be positive"):
-        PrivacySpec(kind="none", clip=0.0)
+        Privacy(kind="none", clip=0.0)
 
 
 @pytest.mark.parametrize("epsilon", [-1.0, 0.0, float("inf"), float("nan")])
 def test_an_impossible_epsilon_is_refused_by_the_name_it_has_in_a_job(epsilon):
-    with pytest.raises(ConfigError, match="target_epsilon must be positive and finite"):
-        PrivacySpec(kind="central", epsilon=epsilon, clip=1.0)
+    with pytest.raises(ConfigError, match="epsilon must be positive and finite"):
+        Privacy(kind="central", epsilon=epsilon, clip=1.0)
 
 
 @pytest.mark.parametrize(("rounds", "downlink"), [(5, 0.0), (25, math.sqrt(25**2 - 50) / 50)])
 def test_nbafl_takes_the_noise_of_its_paper(rounds, downlink):
     """Wei et al. 2020: c·T·2C/(m·ε) up, 2c·C·√(T² − N)/(m·N·ε) down where T > √N."""
     asked = {"mechanism": "nbafl", "records": 100, "epsilon": 50.0, "delta": 0.01, "clip": 1.0}
-    spec = FederatedSpec(
+    spec = make_spec(
         clients=50,
         rounds=rounds,
         aggregator="plain",
-        privacy=PrivacySpec(kind="local", **asked),
+        privacy=Privacy(kind="local", **asked),
     )
     made = calibrate(spec, 4)
     unit = math.sqrt(2 * math.log(125)) * 2 / (100 * 50)

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from support.federated import Stage, provided
+from support.federated import Stage, make_spec, provided
 from tacit.crypto.cipher import combine, load_secret, load_share
 from tacit.errors import DataError, PartyError
-from tacit.federated import FederatedSpec, PrivacySpec, Update, VoidRound, provision
+from tacit.federated import Privacy, Update, VoidRound, provision
 from tacit.federated.contract import pack, unpack
 from tacit.federated.encrypted import DECRYPT, PART, UPLOAD, layout_of
 from tacit.federated.provision import public_key_of, read_secret
@@ -23,11 +23,11 @@ CLIENTS, SIZE = 5, 30
 def policy(**changes):
     settings = {
         **{"clients": CLIENTS, "rounds": 1, "aggregator": "encrypted", "minimum": 4},
-        "privacy": PrivacySpec(kind="none", clip=1.0),
+        "privacy": Privacy(kind="none", clip=1.0),
         "drop_rate": 0.2,
         "colluding_share": 0.0,
     }
-    return FederatedSpec(**{**settings, **changes})
+    return make_spec(**{**settings, **changes})
 
 
 THRESHOLD = {"cipher": "paillier", "threshold": 3, "colluding_share": 0.4}
@@ -41,7 +41,7 @@ def upload_of(stage, index=1):
     """Return a client's ciphertext, as the server has it."""
     answer = stage.answer(index, stage.server.invite()[index])
     (body,) = unpack(answer, UPLOAD, "b", sender="client")
-    public = public_key_of(stage.terms.cipher, stage.terms.public_key)
+    public = public_key_of(stage.terms.federated.cipher, stage.terms.public_key)
     return public.load(body, layout_of(stage.terms, plan_sum(stage.terms)))
 
 
@@ -95,8 +95,8 @@ def test_a_client_without_a_secret_says_so():
 def test_a_ciphertext_of_another_key_or_cipher_is_refused_by_name():
     mine, theirs = Stage(policy(), offers()), Stage(policy(cipher="paillier"), offers())
     strange = theirs.answer(0, theirs.server.invite()[0])
-    spec, secrets = provision(policy(), Prg.from_os())
-    other = replace(mine.terms, public_key=spec.public_key)
+    public_key, secrets = provision(policy(), Prg.from_os())
+    other = replace(mine.terms, public_key=public_key)
     seat = replace(mine.seats[0], secret=secrets[0])
     server = mine.aggregator.make_server(other, Prg.from_os())
     foreign = mine.aggregator.make_client(other, seat, Prg.from_os()).answer(

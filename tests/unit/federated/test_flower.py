@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from support.flower import Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.errors import ConfigError, PartyError
-from tacit.federated import AdaptiveNoise, PrivacySpec
+from tacit.federated import AdaptiveNoise, Privacy
 from tacit.federated.contract import pack
 from tacit.federated.flower import client_mod
 
@@ -131,7 +131,7 @@ def test_adaptive_noise_travels_too():
 
 @pytest.mark.parametrize("aggregator", ["plain", "masked"])
 def test_a_clip_that_follows_a_quantile_travels_too(aggregator):
-    asked = PrivacySpec(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
+    asked = Privacy(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
     policy = make_policy(aggregator, privacy=asked, rounds=2)
     outcome = train(policy, make_contexts(4), rounds=2)
     # Every round adds a quarter on average: all updates lie within the clip, which then shrinks.
@@ -141,7 +141,7 @@ def test_a_clip_that_follows_a_quantile_travels_too(aggregator):
 
 def test_a_server_without_a_clip_for_the_round_is_refused():
     plain = make_policy("plain", "central")
-    asked = PrivacySpec(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
+    asked = Privacy(kind="central", clip=1.0, epsilon=1e4, accountant="basic", quantile=0.5)
     app = make_app(make_policy("plain", privacy=asked))
     outcome = train(plain, make_contexts(4), app=app)
     assert "wanted a clip above 0 for the round" in outcome.rounds[0].refused[0]
@@ -149,7 +149,7 @@ def test_a_server_without_a_clip_for_the_round_is_refused():
 
 def test_what_nodes_cannot_do_is_refused_when_the_app_is_made():
     adaptive = AdaptiveNoise(by="layers")
-    asked = PrivacySpec(kind="local-adaptive", clip=1.0, epsilon=1.0, adaptive=adaptive)
+    asked = Privacy(kind="local-adaptive", clip=1.0, epsilon=1.0, adaptive=adaptive)
     with pytest.raises(ConfigError, match="run on the engine 'local'"):
         client_mod(make_policy("plain", privacy=asked))
 

@@ -39,7 +39,7 @@ def make_nodes(name, *, step=0.1, silent=(), **changes):
     policy, secrets = provided(make_policy(**WORDS[name], **changes))
 
     def hold(message, context, app):
-        number = min(context.node_config["partition-id"], policy.clients - 1)
+        number = min(context.node_config["partition-id"], policy.federated.clients - 1)
         return client_mod(policy, secret=secrets[number])(message, context, app)
 
     app = ClientApp(mods=[hold])
@@ -52,8 +52,8 @@ def make_nodes(name, *, step=0.1, silent=(), **changes):
         metrics = MetricRecord({"num-examples": 3})
         return Message(RecordDict({"arrays": arrays, "m": metrics}), reply_to=message)
 
-    extra = policy.aggregator == "keyed"
-    return Nodes(app, make_contexts(policy.clients + extra), silent), policy
+    extra = policy.federated.aggregator == "keyed"
+    return Nodes(app, make_contexts(policy.federated.clients + extra), silent), policy
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -1,17 +1,28 @@
 """Federated training as one call: the same as a job, for rows and models of one's own."""
 
+import inspect
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
 
 from tacit.data import load_dataset, split_dataset
 from tacit.errors import ConfigError, DataError
-from tacit.federated import LocalTraining, PrivacySpec, fit
+from tacit.federated import (
+    FederatedData,
+    FederatedModel,
+    FederatedSpec,
+    Federation,
+    Privacy,
+    Training,
+    fit,
+)
 from tacit.federated.summary import warnings_about
 from tacit.result import Claim
 
-FAST = LocalTraining(steps=5, batch=16, rate=0.5)
-OPEN = PrivacySpec(clip=2.0)
+FAST = Training(steps=5, batch=16, rate=0.5)
+OPEN = Privacy(clip=2.0)
 
 
 def make_rows(clients=8):
@@ -27,9 +38,7 @@ def test_a_torch_model_is_trained_and_the_given_one_stays_as_it_was():
     model = torch.nn.Linear(64, 10)
     before = model.weight.detach().clone()
     shown = []
-    found = fit(
-        model, rows, privacy=OPEN, rounds=4, test=test, training=FAST, on_round=shown.append
-    )
+    found = fit(model, rows, privacy=OPEN, rounds=4, test=test, train=FAST, on_round=shown.append)
     assert torch.equal(model.weight, before)
     assert found.rounds == tuple(shown)
     right = float((found.predict(test[0]) == test[1]).mean())
@@ -44,8 +53,8 @@ def test_a_torch_model_is_trained_and_the_given_one_stays_as_it_was():
 
 def test_epsilon_comes_with_all_that_it_means_and_with_its_ledger():
     rows, _ = make_rows()
-    privacy = PrivacySpec(kind="central", clip=1.0, epsilon=20.0, delta=1e-3)
-    found = fit("linear", rows, privacy=privacy, rounds=2, training=FAST, colluding_share=0.0)
+    privacy = Privacy(kind="central", clip=1.0, epsilon=20.0, delta=1e-3)
+    found = fit("linear", rows, privacy=privacy, rounds=2, train=FAST, colluding_share=0.0)
     assert 19.0 < found.epsilon <= 20.0
     assert (found.delta, found.relation) == (1e-3, "replacing one client")
     assert found.accountant is not None
@@ -59,7 +68,7 @@ def test_secure_aggregation_learns_what_plain_aggregation_learns():
     rows, _ = make_rows(4)
     rows = [(x[:16], y[:16]) for x, y in rows]  # a batch is all rows: nothing is left to chance
     plain, masked = (
-        fit("linear", rows, privacy=OPEN, rounds=2, aggregation=name, training=FAST).model
+        fit("linear", rows, privacy=OPEN, rounds=2, aggregator=name, train=FAST).model
         for name in ("plain", "masked")
     )
     for one, other in zip(plain.parameters(), masked.parameters(), strict=True):
@@ -76,9 +85,9 @@ def test_class_weights_move_errors_from_one_class_to_the_other():
     def found(kind, weights):
         privacy = OPEN
         if kind == "record":
-            privacy = PrivacySpec(kind=kind, clip=1.0, epsilon=20.0, delta=1e-3, records=100)
-        training = LocalTraining(steps=10, batch=50, rate=0.5, class_weights=weights)
-        trained = fit("linear", rows, privacy=privacy, rounds=2, training=training)
+            privacy = Privacy(kind=kind, clip=1.0, epsilon=20.0, delta=1e-3, records=100)
+        training = Training(steps=10, batch=50, rate=0.5, class_weights=weights)
+        trained = fit("linear", rows, privacy=privacy, rounds=2, train=training)
         return int(trained.predict(x).sum())
 
     assert found("none", (8.0, 1.0)) < found("none", None) < found("none", (1.0, 8.0))
@@ -92,8 +101,8 @@ def test_class_weights_move_errors_from_one_class_to_the_other():
         ({"model": torch.nn.Linear(64, 3)}, "for each of 10 classes"),
         ({"privacy": None}, "needs a bound on every update: set clip"),
         ({"engine": "ray"}, "the engine is one of local, flower"),
-        ({"aggregation": "none"}, "the aggregator is one of plain, masked, shuffled"),
-        ({"training": LocalTraining(class_weights=(1.0, 2.0))}, "wanted 10 class weights, got 2"),
+        ({"aggregator": "none"}, "the aggregator is one of plain, masked, shuffled"),
+        ({"train": Training(class_weights=(1.0, 2.0))}, "wanted 10 class weights, got 2"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_in_words(changes, message):
@@ -122,3 +131,31 @@ def test_an_epsilon_above_ten_is_warned_of():
     assert warnings_about(claim) == ()
     (text,) = warnings_about(Claim(**{**vars(claim), "epsilon": 10.1}))
     assert text.startswith("an ε above 10 promises little")
+
+
+UNUSED = {"federated.public_key": "a simulation makes keys of its own, and refuses this one"}
+"""The keys of a job that `fit` has no use for, and why."""
+
+
+def test_every_key_of_a_job_can_be_said_from_python():
+    """Each key is of a record that `fit` takes; short words are named as their fields."""
+    tables = {"data": FederatedData, "model": FederatedModel}
+    tables |= {"federated": Federation, "privacy": Privacy, "train": Training}
+    keys = {f"{name}.{one.name}" for name, table in tables.items() for one in fields(table)}
+    assert keys.issuperset(UNUSED)
+    assert {one.name for one in fields(FederatedSpec)} == tables.keys()
+    taken = inspect.signature(fit).parameters
+    assert tables.keys() - taken.keys() == {"data"}  # in the place of the clients' rows
+    short = taken.keys() - tables.keys() - {"clients", "test", "on_round"}
+    assert len(short) <= 8
+    assert short <= {one.name for one in fields(Federation)}
+
+
+def test_a_set_and_a_stack_are_named_as_in_a_job_file():
+    data = FederatedData(set="digits", rows=300, partition="shards", test_share=0.2)
+    model = FederatedModel(stack=("linear", "linear"), dropout=0.1, seed=3)
+    found = fit(model, data, federated=Federation(clients=4, rounds=1), privacy=OPEN, train=FAST)
+    assert (found.spec.data, found.spec.model) == (data, model)
+    assert found.rounds[0].accuracy is not None
+    with pytest.raises(ConfigError, match=r"federated\.clients: wanted 4, as many as have rows"):
+        fit("linear", make_rows(4)[0], federated=Federation(clients=5, rounds=1), privacy=OPEN)

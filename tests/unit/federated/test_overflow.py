@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from support.federated import Stage
-from tacit.federated import FederatedSpec, PrivacySpec, Update
+from support.federated import Stage, make_spec
+from tacit.federated import Privacy, Update
 
 CLIENTS, SIZE = 5, 3
 NAMED = frozenset(bytes([at] * 32) for at in range(CLIENTS))
@@ -28,12 +28,12 @@ def learn(ages):
 
 
 def run(name, **changes):
-    spec = FederatedSpec(
+    spec = make_spec(
         clients=CLIENTS,
         rounds=1,
         aggregator=name.split(",")[0],
         minimum=3,
-        privacy=PrivacySpec(clip=1.0),
+        privacy=Privacy(clip=1.0),
         **{**WORDS[name], **changes},
     )
     ages = [[30.0, 60.0, 91.0 if index in OLD else 89.0] for index in range(CLIENTS)]

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 
+from support.federated import make_spec
 from support.machine import full_disk
 from tacit.dp import ADD_REMOVE_RECORD, Book, Gaussian, Ledger, epsilon, ledger_to_record, unroll
 from tacit.dp import private as dp_private
 from tacit.dp.ghost import RULES, Ghost
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.federated import (
-    FederatedSpec,
     Learner,
     LocalEngine,
-    LocalTraining,
-    PrivacySpec,
+    Privacy,
+    Training,
     engine,
     find_aggregator,
     flatten,
@@ -40,16 +40,16 @@ def prg(label="records"):
 
 
 def make_policy(*, training=None, records=100, rounds=2, **changes):
-    training = training or LocalTraining(steps=3, batch=20, rate=0.5)
-    asked = PrivacySpec(
+    training = training or Training(steps=3, batch=20, rate=0.5)
+    asked = Privacy(
         kind="record", clip=1.0, epsilon=4.0, records=records, **{"delta": DELTA, **changes}
     )
-    return FederatedSpec(
+    return make_spec(
         clients=4,
         rounds=rounds,
         aggregator="masked",
         privacy=asked,
-        training=training,
+        train=training,
         minimum=3,
         drop_rate=0.25,
         colluding_share=0.0,
@@ -61,7 +61,7 @@ def make_learner(features, labels=None, clients=4, model=None):
     labels = torch.zeros(len(features), dtype=torch.int64) if labels is None else labels
     model = model or torch.nn.Linear(features.shape[1], 2)
     parts = np.array_split(np.arange(len(features)), clients)
-    return Learner(model, features, labels, parts, training=LocalTraining())
+    return Learner(model, features, labels, parts, training=Training())
 
 
 def steps_of(policy, learner):
@@ -84,7 +84,7 @@ def test_every_record_is_drawn_by_a_coin_of_its_own(monkeypatch):
     monkeypatch.setattr(dp_private, "add_gaussian", silent)
     rows, rounds, rate = 200, 60, 0.2
     learner = make_learner(np.eye(rows), clients=1)
-    steps = steps_of(make_policy(training=LocalTraining(steps=1, batch=20, rate=1.0)), learner)
+    steps = steps_of(make_policy(training=Training(steps=1, batch=20, rate=1.0)), learner)
     source, weights = prg(), learner.first_weights()
     drawn = np.array(
         [
@@ -107,7 +107,7 @@ def test_one_record_more_moves_a_step_by_its_clip_and_nothing_else(monkeypatch, 
     monkeypatch.setattr(dp_private, "add_gaussian", silent)
     rows = np.linspace(-1, 1, 30 * 6).reshape(30, 6)
     extra = np.vstack([rows, scale * np.ones(6)])
-    policy = make_policy(training=LocalTraining(steps=1, batch=100, rate=0.5), records=100)
+    policy = make_policy(training=Training(steps=1, batch=100, rate=0.5), records=100)
     found = []
     for given in (rows, extra):
         learner = make_learner(given, clients=1, model=MODEL)
@@ -157,7 +157,7 @@ def test_weights_at_the_optimum_of_the_rows_do_not_make_a_client_fall_out():
     each = torch.nn.functional.cross_entropy(found(x.float()), labels, reduction="none")
     ghost.clipped_sum(each, 1.0)  # nor is `make_private` refused there
     ghost.remove()
-    steps = steps_of(make_policy(training=LocalTraining(steps=1, batch=100, rate=0.5)), learner)
+    steps = steps_of(make_policy(training=Training(steps=1, batch=100, rate=0.5)), learner)
     train_records(learner, 0, flatten(found), steps, prg=prg())
 
 
@@ -247,7 +247,7 @@ def test_who_trained_has_spent_it_though_its_round_was_lost(monkeypatch):
 
 def test_more_local_steps_and_rounds_cost_noise():
     first = steps_of(make_policy(), make_learner(np.ones((8, 3)))).multiplier
-    longer = make_policy(training=LocalTraining(steps=12, batch=20, rate=0.5))
+    longer = make_policy(training=Training(steps=12, batch=20, rate=0.5))
     more = steps_of(longer, make_learner(np.ones((8, 3)))).multiplier
     assert more > 1.3 * first
     assert steps_of(make_policy(rounds=8), make_learner(np.ones((8, 3)))).multiplier == (
@@ -383,7 +383,7 @@ def test_a_ledger_is_written_before_the_training_begins(tmp_path):
     [
         ({"records": None}, "privacy 'record' wants records, how many rows a client has"),
         ({"clip": None}, "missing: clip$"),
-        ({"epsilon": None}, "wants target_epsilon and clip"),
+        ({"epsilon": None}, "wants epsilon and clip"),
         ({"records": 10_000}, "is 1/n or more for n = 10000 records"),
         ({"mechanism": "laplace"}, "goes with mechanism gaussian"),
     ],

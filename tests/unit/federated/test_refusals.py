@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAvg
 from support.flower import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
 from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, InputError, PartyError
-from tacit.federated import LocalTraining, PrivacySpec, round_config
+from tacit.federated import Privacy, Training, round_config
 from tacit.federated.contract import kind_of, pack, unpack
 from tacit.federated.flower import client_mod
 from tacit.federated.journal import Silo
@@ -307,9 +307,9 @@ def test_arrays_that_cannot_be_read_are_the_servers_fault(data):
 
 def test_no_app_is_taken_to_train_with_privacy_for_records():
     """A mod sees what an app returns, and not how it came to be: there it refuses to begin."""
-    asked = PrivacySpec(kind="record", clip=1.0, epsilon=4.0, delta=1e-3, records=50)
+    asked = Privacy(kind="record", clip=1.0, epsilon=4.0, delta=1e-3, records=50)
     with pytest.raises(ConfigError, match="'record' without a silo"):
-        client_mod(make_policy(privacy=asked, training=LocalTraining(batch=10)))
+        client_mod(make_policy(privacy=asked, train=Training(batch=10)))
     silo = Silo(lambda: None, 0, book=Path("never"))
     with pytest.raises(ConfigError, match="'central' with a silo"):
         client_mod(make_policy(kind="central"), silo=silo)

@@ -3,15 +3,15 @@
 import numpy as np
 import torch
 
+from support.federated import make_spec
 from tacit.data import Partition, divide, load_dataset, split_dataset
 from tacit.dp import epsilon
 from tacit.federated import (
     AdaptiveNoise,
-    FederatedSpec,
     Learner,
     LocalEngine,
-    LocalTraining,
-    PrivacySpec,
+    Privacy,
+    Training,
     build_model,
     calibrate,
     find_aggregator,
@@ -22,10 +22,10 @@ from tacit.ring import Prg
 
 
 def spec_of(adaptive, epsilon):
-    privacy = PrivacySpec(
+    privacy = Privacy(
         kind="local-adaptive", clip=1.0, epsilon=epsilon, delta=1e-3, adaptive=adaptive
     )
-    return FederatedSpec(clients=8, rounds=2, aggregator="plain", privacy=privacy)
+    return make_spec(clients=8, rounds=2, aggregator="plain", privacy=privacy)
 
 
 def make(adaptive, model="mlp", epsilon=90.0):
@@ -33,7 +33,7 @@ def make(adaptive, model="mlp", epsilon=90.0):
     features = torch.tensor(rows.features, dtype=torch.float32)
     parts = divide(rows.labels, 8, Partition(how="iid"), np.random.default_rng(0))
     built = build_model(model, features.shape[1:], 10, seed=0)
-    learner = Learner(built, features, torch.tensor(rows.labels), parts, training=LocalTraining())
+    learner = Learner(built, features, torch.tensor(rows.labels), parts, training=Training())
     return learner, calibrate(spec_of(adaptive, epsilon), learner.dimension)
 
 

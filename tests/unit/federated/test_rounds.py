@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from support.federated import make_spec
 from tacit.data import Partition, divide, load_dataset, measure_odds, split_dataset
 from tacit.errors import ConfigError
 from tacit.federated import (
-    FederatedSpec,
     Learner,
     LocalEngine,
-    LocalTraining,
-    PrivacySpec,
+    Privacy,
+    Training,
     build_model,
     find_aggregator,
     round_config,
@@ -29,17 +29,17 @@ def make_learner(clients=12, model="linear", how="iid"):
     features = torch.tensor(rows.features, dtype=torch.float32)
     parts = divide(rows.labels, clients, Partition(how=how), np.random.default_rng(0))
     built = build_model(model, features.shape[1:], 10, seed=0)
-    recipe = LocalTraining(steps=5, batch=16, rate=0.5)
+    recipe = Training(steps=5, batch=16, rate=0.5)
     return Learner(built, features, torch.tensor(rows.labels), parts, training=recipe)
 
 
 def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
-    learner = make_learner(policy.clients, how=how)
+    learner = make_learner(policy.federated.clients, how=how)
     test = split_dataset(load_dataset("digits", ()), part="test", seed=0)
     features = torch.tensor(test.features, dtype=torch.float32)
     engine = LocalEngine(
         learner,
-        find_aggregator(policy.aggregator),
+        find_aggregator(policy.federated.aggregator),
         drop_rate=drop_rate,
         prg=Prg(b"\1" * 16),
     )
@@ -47,7 +47,7 @@ def run(policy, *, rounds=None, drop_rate=0.0, patience=0, how="iid"):
     outcome = run_rounds(
         engine,
         learner.first_weights(),
-        replace(policy, patience=patience),
+        replace(policy, train=replace(policy.train, patience=patience)),
         rounds=rounds,
         judge=lambda weights: measure_odds(learner.odds(weights, features).numpy(), test.labels),
         on_round=seen.append,
@@ -71,11 +71,11 @@ def test_a_last_round_that_is_worse_than_one_before_is_noted():
 
 
 def make_policy(aggregator, kind, epsilon=None, rounds=4, clients=12, clip=2.0):
-    return FederatedSpec(
+    return make_spec(
         clients=clients,
         rounds=rounds,
         aggregator=aggregator,
-        privacy=PrivacySpec(kind=kind, clip=clip, epsilon=epsilon),
+        privacy=Privacy(kind=kind, clip=clip, epsilon=epsilon),
         minimum=clients // 2,
         drop_rate=0.3,
         colluding_share=0.0,

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.federated import AdaptiveNoise, FederatedSpec, PrivacySpec, calibrate
+from support.federated import make_spec
+from tacit.federated import AdaptiveNoise, Privacy, calibrate
 from tacit.federated.adaptive import layer_scale, share_scale
 from tacit.federated.calibration import BIT
 from tacit.federated.config import Outlook, Shaper, shape_update
@@ -15,8 +16,8 @@ SIZE = 36
 
 
 def make(**asked):
-    privacy = PrivacySpec(clip=2.0, epsilon=30.0, delta=1e-3, **asked)
-    spec = FederatedSpec(clients=10, rounds=3, aggregator="plain", privacy=privacy)
+    privacy = Privacy(clip=2.0, epsilon=30.0, delta=1e-3, **asked)
+    spec = make_spec(clients=10, rounds=3, aggregator="plain", privacy=privacy)
     return calibrate(spec, SIZE)
 
 

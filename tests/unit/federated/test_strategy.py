@@ -55,7 +55,7 @@ def make_plain_app(step=0.1):
 def start(strategy, policy, *, contexts=None, app=None, rounds=None, **more):
     grid = Nodes(app or make_app(policy), contexts or make_contexts(4))
     private = PrivateStrategy(strategy, policy, timeout_s=0.3)
-    result = private.start(grid, FIRST, num_rounds=rounds or policy.rounds, **more)
+    result = private.start(grid, FIRST, num_rounds=rounds or policy.federated.rounds, **more)
     return private, result, grid
 
 

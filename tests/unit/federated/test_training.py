@@ -6,7 +6,7 @@ import torch
 
 from tacit.data import load_dataset, split_dataset
 from tacit.errors import ConfigError
-from tacit.federated import Learner, LocalTraining, build_model, build_stack
+from tacit.federated import Learner, Training, build_model, build_stack
 from tacit.federated.training import augment
 from tacit.ring import Prg
 
@@ -41,7 +41,7 @@ def test_only_pictures_can_be_augmented():
             torch.zeros(3, 4),
             torch.zeros(3, dtype=torch.int64),
             [np.arange(3)],
-            training=LocalTraining(augment="shift"),
+            training=Training(augment="shift"),
         )
 
 
@@ -51,7 +51,7 @@ def test_pictures_in_colour_are_learned_from():
     features = torch.rand(12, 3, 32, 32) * 0.1
     features[:, 0] += labels[:, None, None].float()
     model = build_model("cnn", (3, 32, 32), 2, seed=0)
-    recipe = LocalTraining(steps=15, batch=6, rate=0.2)
+    recipe = Training(steps=15, batch=6, rate=0.2)
     learner = Learner(model, features, labels, [np.arange(12)], training=recipe)
     weights = learner.first_weights()
     weights = weights + torch.from_numpy(learner.updates(weights, [0], Prg(b"\0" * 16))[0].values)
@@ -61,7 +61,7 @@ def test_pictures_in_colour_are_learned_from():
 def stacked(features, labels, *, steps=1, batch=6):
     """One client with six rows and two members: rows 0 and 3 are the first one's, and so on."""
     model = build_stack(("linear", "mlp"), features.shape[1:], 2, seed=0)
-    recipe = LocalTraining(steps=steps, batch=batch, rate=0.1)
+    recipe = Training(steps=steps, batch=batch, rate=0.1)
     return model, Learner(model, features, labels, [np.arange(len(features))], training=recipe)
 
 
@@ -107,7 +107,7 @@ def test_a_stack_learns():
     train, test = (split_dataset(data, part=part, seed=0) for part in ("train", "test"))
     x, y = torch.tensor(train.features, dtype=torch.float32), torch.tensor(train.labels)
     model = build_stack(("linear", "mlp"), x.shape[1:], 10, seed=0)
-    recipe = LocalTraining(steps=150, batch=64, rate=1.0)
+    recipe = Training(steps=150, batch=64, rate=1.0)
     learner = Learner(model, x, y, [np.arange(len(x))], training=recipe)
     weights = learner.first_weights()
     weights = weights + torch.from_numpy(learner.updates(weights, [0], Prg(b"\0" * 16))[0].values)

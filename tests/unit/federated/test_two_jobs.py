@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from support.federated import make_spec
 from tacit.errors import PartyError
-from tacit.federated import FederatedSpec, PrivacySpec
+from tacit.federated import Privacy
 from tacit.federated.config import RoundConfig, round_config
 from tacit.federated.contract import Update
 from tacit.federated.secagg.messages import open_message
@@ -17,8 +18,8 @@ from tacit.federated.secagg.sides import SecAggClientSide, plan_from
 from tacit.ring import Prg
 
 CLIENTS, DIMENSION = 5, 400
-QUIET = PrivacySpec(clip=1.0)
-NOISY = PrivacySpec(kind="central", clip=1.0, epsilon=2.0)
+QUIET = Privacy(clip=1.0)
+NOISY = Privacy(kind="central", clip=1.0, epsilon=2.0)
 
 
 class Mixed:
@@ -29,7 +30,7 @@ class Mixed:
         keys = frozenset(one.public_key().public_bytes_raw() for one in signing)
         noisy, quiet = (
             round_config(
-                FederatedSpec(
+                make_spec(
                     clients=CLIENTS, rounds=1, server="malicious", keys=keys, privacy=privacy
                 ),
                 DIMENSION,

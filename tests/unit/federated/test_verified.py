@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from support.federated import Stage
+from support.federated import Stage, make_spec
 from tacit.errors import PartyError
-from tacit.federated import FederatedSpec, PrivacySpec, Update, verified
+from tacit.federated import Privacy, Update, verified
 from tacit.federated.contract import RunOver, VoidRound, kind_of, pack, run_round, unpack
 from tacit.federated.secagg.plan import SESSION_BYTES, to_wire
 from tacit.federated.secagg.sides import plan_sum, write_survivors
@@ -22,10 +22,10 @@ KEY = bytes(range(32))
 
 def policy(aggregator="keyed", **changes):
     settings = {"clients": CLIENTS, "rounds": 1, "minimum": 3, "colluding_share": 0.0}
-    return FederatedSpec(
+    return make_spec(
         aggregator=aggregator,
         verified=True,
-        privacy=PrivacySpec(kind="none", clip=1.0),
+        privacy=Privacy(kind="none", clip=1.0),
         drop_rate=0.2,
         **{**settings, **changes},
     )

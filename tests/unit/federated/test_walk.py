@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import tacit
-from tacit.federated import PrivacySpec, fit
+from tacit.federated import Privacy, fit
 
 SOURCE = str(Path(tacit.__file__).parent) + "/"
 # The last holds no protocol: whatever holds rows or numbers is read there, in every room.
@@ -18,7 +18,7 @@ OTHERS = ("llm/", "audit/", "cli/")  # may not be called from here; what runs is
 def test_a_masked_round_passes_at_most_eighteen_files_above_the_ground_floor():
     """From `fit` to the model after the round: every file of which a function is called."""
     rows = [(np.eye(8, dtype=np.float32), np.arange(8) % 2) for _ in range(4)]
-    privacy = PrivacySpec(kind="central", clip=1.0, epsilon=8.0, delta=1e-3)
+    privacy = Privacy(kind="central", clip=1.0, epsilon=8.0, delta=1e-3)
     model = torch.nn.Linear(8, 2)
     seen = set()
 

@@ -52,7 +52,7 @@ def try_federated(spec: FederatedSpec, effort: Effort) -> tuple[Verdict, ...]:
 
 def claim_of_spec(spec: FederatedSpec) -> Claim:
     """Return what a spec promises over all its rounds, as sharply as the accountant can say."""
-    return sharp_claim(round_config(spec, _USUAL_PARAMETERS).mechanism, spec.rounds)
+    return sharp_claim(round_config(spec, _USUAL_PARAMETERS).mechanism, spec.federated.rounds)
 
 
 def claim_of_training(

@@ -49,7 +49,7 @@ from tacit.federated import (
 from tacit.federated.aggregators import Once
 from tacit.federated.contract import HELPER
 from tacit.federated.grid import Grid
-from tacit.federated.provision import provision_round
+from tacit.federated.provision import provision
 from tacit.federated.records import ACCOUNTANT, RecordSteps, train_records
 from tacit.federated.shuffled.plan import encode, estimate
 from tacit.federated.shuffled.sides import plan_from
@@ -71,7 +71,8 @@ def run_one_round(
 ) -> Aggregate:
     """Run a round of an aggregator in this process; all clients answer."""
     known, pair = find_aggregator(aggregator), make_key_pair()
-    config, secrets = provision_round(aggregator, config, Prg.from_os())
+    public_key, secrets = provision(config.spec, Prg.from_os())
+    config = replace(config, public_key=public_key)
     clients = [
         known.make_client(
             config,
@@ -83,7 +84,7 @@ def run_one_round(
             ),
             prg.fork(f"client {index}"),
         )
-        for index in range(config.clients)
+        for index in range(config.federated.clients)
     ]
 
     def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
@@ -141,12 +142,12 @@ def audit_federated_rounds(
             "wanted a spec whose noise can be tried: central, local, shuffle or record, with a "
             f"claim; got {spec.privacy.kind!r} with mechanism {spec.privacy.mechanism!r}"
         )
-    is_alone = not spec.is_split and spec.privacy.kind != "central"
+    is_alone = not spec.federated.is_split and spec.privacy.kind != "central"
     if grid.noise == "laplace" and not is_alone:
         raise ConfigError("a sum of Laplace noises is not tried; audit with aggregator 'plain'")
     run = run or (see_one_client if is_alone else run_one_round)
     noise, moved = _run_pairs(spec, config, -(-trials // config.dimension), prg, run)
-    parts = config.clients if spec.is_split else 1
+    parts = config.federated.clients if spec.federated.is_split else 1
     found = try_noise(
         noise[:trials],
         deviation=math.sqrt(float(grid.sigma2) * parts) / grid.scale,
@@ -186,9 +187,9 @@ def _run_pairs(
         high, low = (
             _total(
                 run(
-                    spec.aggregator,
+                    spec.federated.aggregator,
                     config,
-                    [one, *[still] * (config.clients - 1)],
+                    [one, *[still] * (config.federated.clients - 1)],
                     prg.fork(f"pair {pair}"),  # the same for both, so that noise cancels
                 )
             )
@@ -300,8 +301,8 @@ def try_records(
     if mechanism.records is None or mechanism.claim.delta is None:
         raise ConfigError(f"wanted privacy 'record', got {spec.privacy.kind!r}")
     # What pulls weights to zero, and changes of pictures, are no part of the noise.
-    training = replace(mechanism.records.training, l2=0.0, augment="none", class_weights=None)
-    steps = replace(mechanism.records, training=training)
+    training = replace(spec.train, l2=0.0, augment="none", class_weights=None)
+    steps = replace(mechanism.records, spec=replace(spec, train=training))
     row = torch.full((1, _INPUTS), math.nan)
     learner = Learner(
         model, row, torch.zeros(1, dtype=torch.int64), [np.zeros(1, np.int64)], training=training
@@ -333,7 +334,7 @@ def try_records(
 
 def _deviation(steps: RecordSteps) -> float:
     """Return the deviation of a parameter after a round of plain steps."""
-    training = steps.training
+    training = steps.spec.train
     return (
         training.rate * steps.multiplier * steps.clip * math.sqrt(training.steps) / training.batch
     )
@@ -344,4 +345,4 @@ def _event(steps: RecordSteps, excess: float, numbers: int) -> Repeated:
     step = step_event(
         numbers, multiplier=steps.multiplier / excess, clip=steps.clip, rate=steps.rate
     )
-    return Repeated(event=step, count=steps.training.steps)
+    return Repeated(event=step, count=steps.spec.train.steps)

@@ -46,31 +46,30 @@ class FederatedTrainer:
         build: makes the module.
         spec: what all sides hold to, and how they train.
         division: how rows are dealt to the clients.
-        drop_rate: the share of clients that falls silent in a round.
     """
 
     build: Callable[[], nn.Module]
     spec: FederatedSpec
     division: Partition
-    drop_rate: float = 0.0
 
     @property
     def recipe(self) -> str:
         """Return the settings that decide the outcome, and the code."""
-        parts = (self.spec, self.division, self.drop_rate)
+        spec = self.spec
+        parts = (spec.federated, spec.privacy, spec.train, self.division)
         model = code_of_module(fresh(self.build, 0))
         return "\n".join([*map(repr, parts), model, code_of(run_rounds)])
 
     def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> TorchClassifier:
         """Return the model that the clients end with."""
-        parts = divide(y.numpy(), self.spec.clients, self.division, data_generator(seed))
+        parts = divide(y.numpy(), self.spec.federated.clients, self.division, data_generator(seed))
         rows = Shards(x, y, parts, x, y, int(y.max()) + 1)
-        task = Task(
-            spec=self.spec,
-            load=lambda: rows,
-            build=lambda shards: fresh(self.build, seed),
-            drops=self.drop_rate,
+        spec = replace(
+            self.spec,
+            federated=replace(self.spec.federated, engine="local"),
+            train=replace(self.spec.train, device="cpu"),
         )
+        task = Task(spec=spec, load=lambda: rows, build=lambda shards: fresh(self.build, seed))
         prg = Prg(seed.to_bytes(KEY_BYTES, "big", signed=True))
         outcome = train_federated(task, prg=prg)
         trained = fresh(self.build, seed)
@@ -143,11 +142,11 @@ def rebuild_rows(
         is_quick: search less.
     """
     spec = trainer.spec
-    if spec.aggregator == "shuffled":
+    if spec.federated.aggregator == "shuffled":
         return (), ("Reconstruction from shuffled reports was not tried.",)
     x, y = members
-    is_single = not spec.is_split and spec.privacy.kind in ("none", "central")
-    count = _SHOWN if is_single else min(spec.clients, _MOST_CLIENTS, len(y))
+    is_single = not spec.federated.is_split and spec.privacy.kind in ("none", "central")
+    count = _SHOWN if is_single else min(spec.federated.clients, _MOST_CLIENTS, len(y))
     rows, rest = (to_pictures(side, picture) for side in (x, others[0]))
     target = Round(
         model=nn.Sequential(Shaped(tuple(x.shape[1:])), fresh(trainer.build, 0)),
@@ -156,7 +155,7 @@ def rebuild_rows(
         others=rest,
         classes=int(torch.cat([y, others[1]]).max()) + 1,
         per_client=1 if is_single else count,
-        work=Work(rate=spec.training.rate),
+        work=Work(rate=spec.train.rate),
         bounds=bounds_of(x),
     )
     seen = None if is_single else _mean_of_round(spec, target)
@@ -183,9 +182,18 @@ def _mean_of_round(spec: FederatedSpec, target: Round) -> tuple[Tensor, ...]:
     ]
     moves = [-rate * torch.cat([part.flatten() for part in one]) for one in gradients]
     config = round_config(spec, len(moves[0]))
-    config = replace(config, clients=clients, minimum=max(2, clients // 2))
+    fed = spec.federated
+    # Nobody falls silent or works with the server here: what is looked at is the mean.
+    few = replace(
+        fed,
+        clients=clients,
+        minimum=max(2, fed.threshold or 0, clients // 2),
+        colluding_share=0.0,
+        server="curious",
+    )
+    config = replace(config, spec=replace(spec, federated=few))
     updates = [Update(move.numpy().astype(np.float32), 1) for move in moves]
-    found = run_one_round(spec.aggregator, config, updates, Prg.from_os())
+    found = run_one_round(spec.federated.aggregator, config, updates, Prg.from_os())
     mean = torch.from_numpy(np.asarray(found.mean))
     parts = torch.split(-mean.float() / rate, [part.numel() for part in gradients[0]])
     return tuple(part.view_as(like) for part, like in zip(parts, gradients[0], strict=True))

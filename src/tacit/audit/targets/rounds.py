@@ -8,7 +8,7 @@ from torch.func import functional_call
 from tacit.audit.membership.views import Push, SeenRounds
 from tacit.data.partition import data_generator
 from tacit.errors import DataError
-from tacit.federated import Learner, LocalTraining
+from tacit.federated import Learner, Training
 from tacit.ring import KEY_BYTES, Prg
 
 
@@ -25,7 +25,7 @@ def play_rounds(
         raise DataError(f"wanted a member for each of {push.clients} clients, got {len(members)}")
     generator, prg = data_generator(seed), Prg(seed.to_bytes(KEY_BYTES, "big", signed=True))
     parts = np.array_split(generator.permutation(members), push.clients)
-    recipe = LocalTraining(steps=push.steps, batch=push.batch, rate=push.rate)
+    recipe = Training(steps=push.steps, batch=push.batch, rate=push.rate)
     learner = Learner(model, x, y, parts, training=recipe)
     everyone = list(range(push.clients))
 

@@ -214,7 +214,7 @@ def keys(edge: Edge, name: str, folder: Path, show: bool, job: Path | None) -> N
     from tacit.crypto import load_identity, make_identity
 
     if job is not None:
-        from tacit.jobs.federated_secrets import make_secrets
+        from tacit.jobs.federated import make_secrets
 
         for line in make_secrets(job, name, folder):
             say(edge.out, line)

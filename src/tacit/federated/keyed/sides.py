@@ -46,9 +46,9 @@ def make_authority(config: RoundConfig, mine: KeyPair, enter: Enter) -> Authorit
     """Make an authority that holds to the config."""
     return Authority(
         mine,
-        clients=config.clients,
-        minimum=config.minimum,
-        keys=config.keys,
+        clients=config.federated.clients,
+        minimum=config.federated.minimum,
+        keys=config.federated.identities,
         enter=enter,
     )
 
@@ -63,14 +63,15 @@ class KeyedServerSide:
 
     def __init__(self, config: RoundConfig) -> None:
         self._config, self.plan = config, plan_sum(config)
-        self._invitation = open_sum(OPEN, self.plan, config.keys)
+        self._federated = config.federated
+        self._invitation = open_sum(OPEN, self.plan, config.federated.identities)
         self._summands: dict[int, Summand] = {}
         self._sum: Words = np.zeros(self.plan.length, self.plan.dtype)
         self._is_asked = self._is_over = False
 
     def invite(self) -> dict[int, bytes]:
         """Invite everyone to the round."""
-        return dict.fromkeys(range(self._config.clients), self._invitation)
+        return dict.fromkeys(range(self._federated.clients), self._invitation)
 
     def accept(self, index: int, message: bytes) -> None:
         """Add words, or take the pads off their sum.
@@ -83,7 +84,7 @@ class KeyedServerSide:
             self._take_off(cast(memoryview, body))
             return
         name = f"client {index}"
-        if self._is_asked or index in self._summands or not 0 <= index < self._config.clients:
+        if self._is_asked or index in self._summands or not 0 <= index < self._federated.clients:
             raise DisagreementError(name, "no update is awaited from it")
         public, identity, signature, words = unpack(message, UPLOAD, "bbbv", sender=name)
         sizes = [len(cast(bytes, one)) for one in (public, identity, signature, words)]
@@ -112,10 +113,10 @@ class KeyedServerSide:
             return {}
         if self._is_asked:
             raise VoidRound("authority", "it did not answer")
-        if len(self._summands) < self._config.minimum:
+        if len(self._summands) < self._federated.minimum:
             raise VoidRound(
                 SERVER,
-                f"{len(self._summands)} updates arrived, the plan wants {self._config.minimum}",
+                f"{len(self._summands)} updates arrived, the plan wants {self._federated.minimum}",
             )
         self._is_asked = True
         summands = [self._summands[index] for index in self.survivors]
@@ -167,6 +168,7 @@ class KeyedClientSide:
         tag: Tag | None = None,
     ) -> None:
         self._config, self._index, self._prg, self._tag = config, index, prg, tag
+        self._federated = config.federated
         self._authority, self._signing = authority, signing
         self._is_sent = saved is not None
 
@@ -183,7 +185,7 @@ class KeyedClientSide:
         add_masks(words, plus=[key])
         self._is_sent = True
         identity, signature = bytes(KEY_BYTES), bytes(SIGNATURE_BYTES)
-        if self._config.keys is not None:
+        if self._federated.identities is not None:
             identity = self._signing.public_key().public_bytes_raw()
             signature = self._signing.sign(summand_text(message, self._index, once.public))
         return pack(UPLOAD, once.public, identity, signature, to_wire(plan, words))

@@ -58,11 +58,11 @@ def plan_from(config: RoundConfig) -> SecAggPlan:
         ConfigError: without a clip there is no bound on an update.
     """
     neighbourhood = plan_neighbourhood(
-        config.clients,
-        minimum=config.minimum,
-        drop_rate=config.drop_rate,
-        colluding_share=config.colluding_share,
-        server=config.server,
+        config.federated.clients,
+        minimum=config.federated.minimum,
+        drop_rate=config.federated.drop_rate,
+        colluding_share=config.federated.share_in_round,
+        server=config.federated.server,
     )
     return plan_words(config, neighbourhood)
 
@@ -75,21 +75,27 @@ def plan_words(config: RoundConfig, neighbourhood: Neighbourhood) -> SecAggPlan:
     scale, headroom = None, 0.0
     if mechanism.grid is not None:
         scale = mechanism.grid.scale
-        tails = TAILS[mechanism.grid.noise] * (config.clients / mechanism.grid.parts) ** 0.5
+        tails = (
+            TAILS[mechanism.grid.noise] * (config.federated.clients / mechanism.grid.parts) ** 0.5
+        )
         headroom = tails * mechanism.grid.sigma
-    units = config.clients * (mechanism.clip + headroom / config.clients) * (scale or 1.0)
+    units = (
+        config.federated.clients
+        * (mechanism.clip + headroom / config.federated.clients)
+        * (scale or 1.0)
+    )
     plan = plan_secagg(
-        config.clients,
+        config.federated.clients,
         config.dimension,
         bound=mechanism.clip,
         neighbourhood=neighbourhood,
-        minimum=config.minimum,
+        minimum=config.federated.minimum,
         word_bytes=4 if scale is None or units < 2**30 else 5,
         scale=scale,
         headroom=headroom,
         model=config.agreed,
     )
-    return replace(plan, tags=2) if config.verified else plan
+    return replace(plan, tags=2) if config.federated.verified else plan
 
 
 def check_model(plan: SecAggPlan, config: RoundConfig) -> None:
@@ -97,7 +103,7 @@ def check_model(plan: SecAggPlan, config: RoundConfig) -> None:
 
     A server that has all others train a model that learns nothing reads the one update that is left
     off the sum (Pasquini et al., CCS 2022). With the digest in the session, clients that were given
-    different ones have no common key; nor have those that hold to different terms.
+    different ones have no common key; nor have those that hold to different fed.
 
     Raises:
         DisagreementError: it is about another, or with other configs, another clip or other terms.
@@ -117,8 +123,10 @@ def words_of(config: RoundConfig, plan: SecAggPlan, update: Update, prg: Prg) ->
     Cost: 0 rounds.
     """
     update = made_finite(update, config)
-    weight = min(update.weight, config.largest_weight)
-    values = clip_l2(update.values, config.mechanism.clip) * (weight / config.largest_weight)
+    weight = min(update.weight, config.federated.largest_weight)
+    values = clip_l2(update.values, config.mechanism.clip) * (
+        weight / config.federated.largest_weight
+    )
     grid = config.mechanism.grid
     noise = None if grid is None else grid.draw(values.size, prg)
     bare = go_bare(update, config.mechanism, prg)
@@ -132,7 +140,7 @@ def mean_of(
 ) -> Aggregate:
     """Read the mean of those who stayed off the sum of their words."""
     summed, weight = dequantise(plan, total)
-    return Aggregate(summed * (config.largest_weight / max(weight, 1)), weight, survivors)
+    return Aggregate(summed * (config.federated.largest_weight / max(weight, 1)), weight, survivors)
 
 
 @final
@@ -193,7 +201,7 @@ class SecAggClientSide:
         if saved is not None:
             self._invitation, state = saved
             plan = self._plan_of(self._invitation)
-            self._client = SecAggClient.load(state, plan, index, known=config.keys)
+            self._client = SecAggClient.load(state, plan, index, known=config.federated.identities)
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
         """Do the step that the server's message asks for."""
@@ -234,7 +242,11 @@ class SecAggClientSide:
         check_model(plan, self._config)
         self._invitation = message
         self._client = SecAggClient(
-            plan, index, signing=self._signing, prg=self._prg, known=self._config.keys
+            plan,
+            index,
+            signing=self._signing,
+            prg=self._prg,
+            known=self._config.federated.identities,
         )
         return self._client.advertise()
 
@@ -247,7 +259,7 @@ class SecAggClientSide:
 
     def _plan_of(self, invitation: bytes) -> SecAggPlan:
         # Whether there are tags is not for the server to say.
-        return replace(read_open(invitation)[0], tags=2 if self._config.verified else 0)
+        return replace(read_open(invitation)[0], tags=2 if self._config.federated.verified else 0)
 
 
 def plan_sum(config: RoundConfig) -> SecAggPlan:
@@ -279,7 +291,7 @@ def read_sum(message: bytes, kind: int, config: RoundConfig) -> SecAggPlan:
     """
     plan = replace(plan_sum(config), session=session_of(message, kind))
     check_model(plan, config)
-    if message != open_sum(kind, plan, config.keys):
+    if message != open_sum(kind, plan, config.federated.identities):
         raise DisagreementError(
             SERVER, "its plan of the round is not the one that follows from this client's config"
         )
@@ -322,10 +334,15 @@ def read_survivors(body: bytes, config: RoundConfig, mine: int) -> tuple[int, ..
     if len(body) % 4:
         raise FrameError(SERVER, "its list of survivors is cut off")
     found = tuple(np.frombuffer(body, "<u4").tolist())
-    if len(found) < config.minimum:
+    if len(found) < config.federated.minimum:
         raise PartyError(
-            SERVER, f"it shows a sum of {len(found)} clients, the config wants {config.minimum}"
+            SERVER,
+            f"it shows a sum of {len(found)} clients, the config wants {config.federated.minimum}",
         )
-    if list(found) != sorted(set(found)) or found[-1] >= config.clients or mine not in found:
+    if (
+        list(found) != sorted(set(found))
+        or found[-1] >= config.federated.clients
+        or mine not in found
+    ):
         raise PartyError(SERVER, "its list of survivors has a stranger, one twice, or not me")
     return found

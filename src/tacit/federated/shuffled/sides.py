@@ -31,15 +31,15 @@ def plan_from(config: RoundConfig) -> ShuffledPlan:
     mechanism = config.mechanism
     if mechanism.local_epsilon is None or mechanism.clip is None:
         raise ConfigError(
-            f"aggregator 'shuffled' goes with privacy 'shuffle', got {mechanism.kind!r}"
+            f"aggregator 'shuffled' goes with privacy 'shuffle', got {mechanism.privacy.kind!r}"
         )
     return ShuffledPlan(
-        clients=config.clients,
-        minimum=config.minimum,
+        clients=config.federated.clients,
+        minimum=config.federated.minimum,
         dimension=config.dimension,
         l2_bound=mechanism.clip,
-        method=mechanism.method,
-        reports=mechanism.reports,
+        method=mechanism.privacy.method,
+        reports=mechanism.privacy.reports,
         steps=1,
         local_epsilon=mechanism.local_epsilon,
         session=new_session(),
@@ -132,4 +132,5 @@ class ShuffledClientSide:
 
 def make_shuffler(config: RoundConfig, mine: KeyPair, prg: Prg) -> Shuffler:
     """Make a shuffler that holds to the config."""
-    return Shuffler(mine, minimum=config.minimum, reports=config.mechanism.reports, prg=prg)
+    reports = config.spec.privacy.reports
+    return Shuffler(mine, minimum=config.federated.minimum, reports=reports, prg=prg)

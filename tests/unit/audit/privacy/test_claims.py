@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from support.federated import make_spec
 from tacit.audit.membership import Effort
 from tacit.audit.privacy.claims import (
     claim_of_spec,
@@ -13,7 +14,7 @@ from tacit.audit.privacy.claims import (
 from tacit.audit.targets import Build, DpTrainer
 from tacit.dp import DpSgd
 from tacit.errors import ConfigError
-from tacit.federated import FederatedSpec, PrivacySpec
+from tacit.federated import Privacy
 
 HONEST = DpSgd(steps=2, sample_rate=1.0, clip=1.0, multiplier=1.0, rate=0.5)
 ROWS = 60
@@ -26,8 +27,8 @@ ROWS = 60
 def test_the_noise_of_a_federated_round_is_tried_and_the_verdict_says_its_power(
     aggregator, kind, subject
 ):
-    wish = PrivacySpec(kind=kind, clip=1.0, epsilon=5.0, delta=1e-3)
-    policy = FederatedSpec(
+    wish = Privacy(kind=kind, clip=1.0, epsilon=5.0, delta=1e-3)
+    policy = make_spec(
         clients=8, rounds=2, aggregator=aggregator, privacy=wish, minimum=4, colluding_share=0.0
     )
     (verdict,) = try_federated(policy, Effort(rounds=600))

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from support.federated import make_spec
 from tacit.audit.privacy import audit_federated_rounds, federated, run_one_round
 from tacit.audit.privacy.noise import CAUGHT, gaussian_tail, try_count
 from tacit.errors import ConfigError
-from tacit.federated import FederatedSpec, PrivacySpec, round_config
+from tacit.federated import Privacy, round_config
 from tacit.jobs.kinds import load_job
 from tacit.ring import Prg
 
@@ -23,10 +24,10 @@ def prg(label="rounds"):
 
 
 def policy(aggregator, *, epsilon=5.0, kind="central", **changes):
-    asked = PrivacySpec(
+    asked = Privacy(
         kind=kind, clip=0.5, epsilon=None if kind == "none" else epsilon, delta=1e-3, **changes
     )
-    return FederatedSpec(
+    return make_spec(
         clients=4,
         rounds=1,
         aggregator=aggregator,
@@ -90,7 +91,7 @@ def test_rounds_with_randomness_of_their_own_are_not_accused_of_what_noise_does(
 def test_of_the_shipped_jobs_half_of_the_noise_is_caught_and_honest_rounds_are_not(name):
     """Exact, from the statistic: a count that is binomial whether the claim is true or false."""
     job = load_job(Path(f"examples/jobs/{name}.toml"))
-    promise = round_config(job.spec(), 1).mechanism
+    promise = round_config(job, 1).mechanism
 
     def chance(f):
         if promise.local_epsilon is not None:
@@ -120,7 +121,7 @@ def _limit(trials, chance):
 @pytest.mark.parametrize("name", ["fl-digits", "fl-shuffle"])
 def test_the_shipped_jobs_stand_as_they_are(name):
     job = load_job(Path(f"examples/jobs/{name}.toml"))
-    found = audit_federated_rounds(job.spec(), trials=2000, prg=prg(name))
+    found = audit_federated_rounds(job, trials=2000, prg=prg(name))
     assert not found.is_contradicted
     assert found.power.factor > 0.5
 

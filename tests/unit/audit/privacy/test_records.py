@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 import tacit
+from support.federated import make_spec
 from tacit.audit.privacy import audit_federated_rounds
 from tacit.audit.privacy.federated import try_records
 from tacit.audit.privacy.noise import CONFIDENCE
 from tacit.errors import ConfigError
-from tacit.federated import FederatedSpec, PrivacySpec
+from tacit.federated import Privacy
 from tacit.federated.records import train_records
 from tacit.jobs.kinds import load_job
 from tacit.ring import Prg
@@ -20,7 +21,7 @@ JOB = Path(tacit.__file__).parents[2] / "examples" / "jobs" / "fl-hospitals.toml
 
 @pytest.fixture(scope="module")
 def policy():
-    return load_job(JOB).spec()
+    return load_job(JOB)
 
 
 def prg():
@@ -54,10 +55,10 @@ def test_too_little_noise_is_caught(policy, factor):
 
 
 def test_a_policy_without_records_is_refused():
-    asked = PrivacySpec(kind="central", clip=1.0, epsilon=2.0, delta=1e-3)
+    asked = Privacy(kind="central", clip=1.0, epsilon=2.0, delta=1e-3)
     with pytest.raises(ConfigError, match="wanted privacy 'record'"):
         try_records(
-            FederatedSpec(clients=4, rounds=1, aggregator="plain", privacy=asked, minimum=2),
+            make_spec(clients=4, rounds=1, aggregator="plain", privacy=asked, minimum=2),
             trials=10,
             confidence=0.9,
             prg=prg(),

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from support.federated import Stage
+from support.federated import Stage, change_spec, make_spec
 from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, PartyError
-from tacit.federated import FederatedSpec, PrivacySpec, Update, VoidRound
+from tacit.federated import Privacy, Update, VoidRound
 from tacit.federated.aggregators import Once
 from tacit.federated.config import round_config
 from tacit.federated.contract import HELPER, pack, unpack
@@ -35,7 +35,7 @@ LAX = {
     "clients": CLIENTS,
     "rounds": 1,
     "aggregator": "keyed",
-    "privacy": PrivacySpec(clip=1.0),
+    "privacy": Privacy(clip=1.0),
     "drop_rate": 0.0,
     "colluding_share": 0.0,
 }
@@ -45,8 +45,8 @@ AGAINST_ALL = {"keys": NAMED, "server": "malicious", "authority": bytes(32)}
 
 def policy(**changes):
     settings = {"clients": CLIENTS, "rounds": 1, "aggregator": "keyed", "minimum": 4}
-    return FederatedSpec(
-        **{**settings, "privacy": PrivacySpec(kind="none", clip=1.0), "drop_rate": 0.0, **changes}
+    return make_spec(
+        **{**settings, "privacy": Privacy(kind="none", clip=1.0), "drop_rate": 0.0, **changes}
     )
 
 
@@ -264,9 +264,10 @@ def test_invented_clients_open_an_update_unless_the_job_names_keys():
 def test_an_authority_of_another_job_too_holds_each_to_its_own(changes, is_named):
     """Its key serves two jobs. By the terms of the lax one a client of the other was read."""
     scene = Scene(**AGAINST_ALL)
-    lax = FederatedSpec(**{**LAX, **changes})
-    keys = scene.terms.keys if is_named else None
-    config = replace(round_config(lax, 1), keys=keys)  # as a node makes it, who knows no model
+    lax = make_spec(**{**LAX, **changes})
+    spare = tuple(f"{99 + at:064x}" for at in range(lax.federated.clients - CLIENTS))
+    keys = (*scene.terms.federated.keys, *spare) if is_named else ()
+    config = round_config(change_spec(lax, keys=keys), 1)  # as a node makes it, who knows no model
     other = scene.aggregator.make_helper(config, scene.helper_keys, None, Once())
     pair, made = invented(scene, 1)
     asked = scene.some(0, 1) if is_named else [*scene.some(0), made]
@@ -278,7 +279,7 @@ def test_an_authority_of_another_job_too_holds_each_to_its_own(changes, is_named
             "tacit.federated.keyed.authority.company_of",
             lambda *facts: unpack(scene.invitation, OPEN, "biib", sender="server")[3],
         )
-        pads = pads_in(scene.ask(asked, other)) if lax.minimum == 2 else None
+        pads = pads_in(scene.ask(asked, other)) if lax.federated.minimum == 2 else None
     if not is_named:
         add_masks(pads, minus=[scene.pad_key(1, pair, scene.helper_keys.public)])
         alone = centred(scene.plan, scene.words[0] - pads)[:SIZE] / scene.plan.scale
@@ -299,7 +300,9 @@ def test_keys_of_one_round_are_of_no_use_in_another():
     """A replay: the uploads of an old session in a new one, and the other way round."""
     scene = Scene()
     old = release_message(
-        open_sum(OPEN, plan_sum(scene.terms), scene.terms.keys),  # another session, same keys
+        open_sum(
+            OPEN, plan_sum(scene.terms), scene.terms.federated.identities
+        ),  # another session, same keys
         scene.some(*range(CLIENTS)),
     )
     other = pads_in(scene.helper(old))
@@ -361,7 +364,7 @@ def test_the_authority_is_sent_keys_and_no_words():
 def test_clients_that_are_invited_apart_give_no_sum_of_fewer():
     """A server that shows two halves two invitations: neither half may be added up alone."""
     stage = Stage(policy(), offers())
-    other = open_sum(OPEN, plan_sum(stage.terms), stage.terms.keys)
+    other = open_sum(OPEN, plan_sum(stage.terms), stage.terms.federated.identities)
     shown = {index: stage.server.invite()[0] if index < 3 else other for index in range(CLIENTS)}
     summands = {}
     for index, invitation in shown.items():

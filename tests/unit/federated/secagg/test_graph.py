@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
-from support.federated import Cast
+from support.federated import Cast, make_spec
 from tacit.errors import ConfigError
-from tacit.federated import FederatedSpec, PrivacySpec, round_config
+from tacit.federated import Privacy, round_config
 from tacit.federated.secagg import (
     Neighbourhood,
     plan_neighbourhood,
@@ -81,9 +81,9 @@ def test_a_ring_counts_all_who_collude_where_fewer_than_they_are_may_be_listed(c
 
 
 def test_a_claim_prints_the_bits_of_its_own_graph():
-    wish = PrivacySpec(clip=1.0)
+    wish = Privacy(clip=1.0)
     ring, complete = (
-        claims_about_updates(FederatedSpec(clients=n, rounds=1, privacy=wish))[0].assumptions
+        claims_about_updates(make_spec(clients=n, rounds=1, privacy=wish))[0].assumptions
         for n in (1000, 100)
     )
     near = plan(1000)
@@ -95,9 +95,9 @@ def test_a_claim_prints_the_bits_of_its_own_graph():
 def test_a_round_has_the_graph_of_its_own_spec():
     """Of its server, and of the least list that it may have."""
     keys = frozenset(at.to_bytes(32, "big") for at in range(400))
-    known = {"keys": keys, "rounds": 1, "privacy": PrivacySpec(clip=1.0)}
+    known = {"keys": keys, "rounds": 1, "privacy": Privacy(clip=1.0)}
     for server, minimum in (("malicious", 240), ("curious", 240), ("curious", 350)):
-        spec = FederatedSpec(clients=400, server=server, minimum=minimum, **known)
+        spec = make_spec(clients=400, server=server, minimum=minimum, **known)
         near = plan_from(round_config(spec, 1)).neighbourhood
         assert near == plan(400, server=server, minimum=minimum)
     assert plan(400, minimum=240) != plan(400, minimum=350)

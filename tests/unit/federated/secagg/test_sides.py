@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from support.federated import Cast
+from support.federated import Cast, make_spec
 from tacit.errors import ConfigError, DisagreementError, PartyError, RangeError
-from tacit.federated import FederatedSpec, PrivacySpec, Update, round_config
+from tacit.federated import Privacy, Update, round_config
 from tacit.federated.contract import VoidRound, pack
 from tacit.federated.secagg import Neighbourhood, SecAggPlan, plan_secagg, quantise
 from tacit.federated.secagg.messages import DELIVERY, PAIR, key_pair_of, open_message
@@ -16,7 +16,7 @@ from tacit.federated.secagg.plan import LARGEST_WEIGHT
 from tacit.federated.secagg.sides import SecAggClientSide, plan_from
 from tacit.ring import Prg
 
-CONFIG = round_config(FederatedSpec(clients=5, rounds=1, privacy=PrivacySpec(clip=1.0)), 3)
+CONFIG = round_config(make_spec(clients=5, rounds=1, privacy=Privacy(clip=1.0)), 3)
 CHANGES = {
     "clients": 6,
     "dimension": 4,
