@@ -7,22 +7,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, PartyError
+from tacit.federated import encrypted
 from tacit.federated.config import RoundConfig
 from tacit.federated.contract import ClientSide, Enter, ServerSide
-from tacit.federated.encrypted import EncryptedClientSide, EncryptedServerSide
-from tacit.federated.keyed import KeyedClientSide, KeyedServerSide
-from tacit.federated.keyed.sides import make_authority
+from tacit.federated.keyed import sides as keyed
 from tacit.federated.plain import PlainClient, PlainServer
-from tacit.federated.secagg.sides import SecAggClientSide, SecAggServerSide, Tag
+from tacit.federated.secagg import sides as masked
+from tacit.federated.secagg.sides import Tag
 from tacit.federated.shuffled import session_of
 from tacit.federated.shuffled.sides import (
     ShuffledClientSide,
     ShuffledServerSide,
     make_shuffler,
 )
-from tacit.federated.spec import GOES_WITH, HELPERS, AggregatorName, PrivacyKind
+from tacit.federated.spec import GOES_WITH, HELPERS, AggregatorName, FederatedSpec, PrivacyKind
 from tacit.federated.verified import SumServer, VerifiedClientSide, VerifiedServerSide
 from tacit.plugins import load
+from tacit.result import Claim
 from tacit.ring import Prg
 
 Saved = tuple[bytes, bytes] | None
@@ -71,6 +72,7 @@ class Aggregator:
     Attributes:
         name: as a job spells it.
         server_sees: of a single client's update, in words.
+        claims: what is promised about single updates.
         stages: how often the server asks clients or helper in a round whose sum is not verified.
         make_server: the server's side of a round.
         make_client: a client's side of a round.
@@ -79,6 +81,7 @@ class Aggregator:
 
     name: AggregatorName
     server_sees: str
+    claims: Callable[[FederatedSpec], tuple[Claim, ...]]
     stages: int
     make_server: Callable[[RoundConfig, Prg], ServerSide]
     make_client: Callable[[RoundConfig, Seat, Prg], ClientSide]
@@ -119,7 +122,7 @@ def _masked_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
         config,
         seat,
         prg,
-        lambda tag, saved: SecAggClientSide(
+        lambda tag, saved: masked.SecAggClientSide(
             config, seat.index, signing=seat.signing, prg=prg, saved=saved, tag=tag
         ),
     )
@@ -130,7 +133,7 @@ def _encrypted_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
         config,
         seat,
         prg,
-        lambda tag, saved: EncryptedClientSide(
+        lambda tag, saved: encrypted.EncryptedClientSide(
             config, seat.index, secret=seat.secret, prg=prg, saved=saved, tag=tag
         ),
     )
@@ -141,7 +144,7 @@ def _keyed_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
         config,
         seat,
         prg,
-        lambda tag, saved: KeyedClientSide(
+        lambda tag, saved: keyed.KeyedClientSide(
             config,
             seat.index,
             authority=seat.helper,
@@ -178,7 +181,7 @@ def _shuffler(config: RoundConfig, keys: KeyPair, prg: Prg, enter: Enter) -> Hel
 
 
 def _authority(config: RoundConfig, keys: KeyPair, prg: Prg, enter: Enter) -> Helper:
-    return make_authority(config, keys, enter).release
+    return keyed.make_authority(config, keys, enter).release
 
 
 AGGREGATORS: dict[str, Aggregator] = {
@@ -187,6 +190,7 @@ AGGREGATORS: dict[str, Aggregator] = {
         Aggregator(
             name="plain",
             server_sees="every update as the client sends it",
+            claims=lambda spec: (),
             stages=1,
             make_server=PlainServer,
             make_client=lambda config, seat, prg: PlainClient(config, seat.index, prg),
@@ -194,13 +198,15 @@ AGGREGATORS: dict[str, Aggregator] = {
         Aggregator(
             name="masked",
             server_sees="the sum of the updates, and of each alone nothing",
+            claims=masked.claims,
             stages=5,
-            make_server=lambda config, prg: _server(config, SecAggServerSide(config)),
+            make_server=lambda config, prg: _server(config, masked.SecAggServerSide(config)),
             make_client=_masked_client,
         ),
         Aggregator(
             name="shuffled",
             server_sees="randomised reports, and not whose they are",
+            claims=lambda spec: (),
             stages=3,
             make_server=lambda config, prg: ShuffledServerSide(config),
             make_client=_shuffled_client,
@@ -209,21 +215,24 @@ AGGREGATORS: dict[str, Aggregator] = {
         Aggregator(
             name="encrypted",
             server_sees="the sum of the updates, and of each alone a ciphertext",
+            claims=encrypted.claims,
             stages=2,
-            make_server=lambda config, prg: _server(config, EncryptedServerSide(config)),
+            make_server=lambda config, prg: _server(config, encrypted.EncryptedServerSide(config)),
             make_client=_encrypted_client,
         ),
         Aggregator(
             name="keyed",
             server_sees="the sum of the updates, and of each alone nothing",
+            claims=keyed.claims,
             stages=2,
-            make_server=lambda config, prg: _server(config, KeyedServerSide(config)),
+            make_server=lambda config, prg: _server(config, keyed.KeyedServerSide(config)),
             make_client=_keyed_client,
             make_helper=_authority,
         ),
         Aggregator(
             name="bounded",
             server_sees="the sum of the updates within the clip, and of each alone whether it is",
+            claims=lambda spec: load("federated.bounded").claims(spec),
             stages=1,
             make_server=_bounded_server,
             make_client=_bounded_client,

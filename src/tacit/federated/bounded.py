@@ -38,11 +38,20 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, PartyError
 from tacit.federated.config import RoundConfig, clip_l2
-from tacit.federated.contract import Aggregate, Floats, Offer, VoidRound, pack, unpack
+from tacit.federated.contract import (
+    Aggregate,
+    Floats,
+    Offer,
+    VoidRound,
+    pack,
+    unpack,
+)
+from tacit.federated.secagg.sides import LAST, SUBJECT
+from tacit.federated.spec import FederatedSpec
 from tacit.mpc import Plan, Roles, Share, compute, find_protocol, make_plan, serve
 from tacit.mpc.share import Spec
 from tacit.party import Fact, Meeting, Session, run_threads
-from tacit.result import Leak
+from tacit.result import Claim, Leak
 from tacit.ring import Prg
 
 COMBINATIONS = 40
@@ -331,6 +340,29 @@ def plan_check(config: RoundConfig) -> NormCheck:
         clip=clip,
         scale=choose_scale(config.dimension, clip),
         minimum=config.federated.minimum,
+    )
+
+
+def claims(spec: FederatedSpec) -> tuple[Claim, ...]:
+    """Return what is promised about single updates, and about their lengths."""
+    who = (
+        "semi-honest: server, checker and dealer follow the protocol and pool with nobody; they "
+        "are three parties, which a simulation plays itself"
+    )
+    return (
+        Claim(
+            subject=SUBJECT,
+            guarantee="hidden in the sum of those within the clip, but for whether it is",
+            assumptions=(who, LAST, "AES-128 holds"),
+        ),
+        Claim(
+            subject="the sum of a round, against clients",
+            guarantee="no update longer than the clip counts, but with probability 2^-40 each",
+            assumptions=(
+                f"malicious: clients may do anything. {who[0].upper()}{who[1:]}",
+                f"an update within the clip of {spec.privacy.clip:g} may still be poisoned",
+            ),
+        ),
     )
 
 

@@ -15,7 +15,14 @@ from tacit.crypto.cipher.paillier import PaillierPublicKey
 from tacit.crypto.cipher.threshold import read_part
 from tacit.errors import ConfigError, DisagreementError, FrameError, InputError, PartyError
 from tacit.federated.config import RoundConfig
-from tacit.federated.contract import Aggregate, Offer, VoidRound, kind_of, pack, unpack
+from tacit.federated.contract import (
+    Aggregate,
+    Offer,
+    VoidRound,
+    kind_of,
+    pack,
+    unpack,
+)
 from tacit.federated.provision import (
     public_key_of,
     read_secret,
@@ -25,7 +32,11 @@ from tacit.federated.provision import (
 from tacit.federated.secagg.messages import SERVER
 from tacit.federated.secagg.plan import SecAggPlan, Words, centred, from_wire, to_wire
 from tacit.federated.secagg.sides import (
+    HIDDEN,
+    LAST,
+    RANGE,
     SAVED,
+    SUBJECT,
     TAILS,
     Tag,
     mean_of,
@@ -36,6 +47,8 @@ from tacit.federated.secagg.sides import (
     words_of,
     write_survivors,
 )
+from tacit.federated.spec import FederatedSpec
+from tacit.result import Claim
 from tacit.ring import Prg
 
 OPEN, UPLOAD, DECRYPT, OPENED, PART = range(80, 85)
@@ -73,6 +86,30 @@ def upload_bytes(config: RoundConfig) -> int:
     """Return how many bytes a client sends for an update, before the sum is decrypted."""
     public = public_key_of(config.federated.cipher, config.public_key)
     return _HEAD_BYTES + public.wire_bytes(layout_of(config, plan_sum(config)))
+
+
+def claims(spec: FederatedSpec) -> tuple[Claim, ...]:
+    """Return what is promised about single updates."""
+    fed = spec.federated
+    if fed.threshold is None:
+        who = (
+            "semi-honest: every party follows the protocol, and no client works with the server: "
+            "all clients share one key, so that one that does opens everybody's updates"
+        )
+    else:
+        who = (
+            "semi-honest: every party follows the protocol; the server may work with up to "
+            f"{fed.threshold - 1} of the {fed.clients} clients, as {fed.threshold} decrypt "
+            "together"
+        )
+    hard = (
+        "ring-LWE is hard at 128 bits (BFV)"
+        if fed.cipher == "bfv"
+        else "deciding composite residues is hard at 3072 bits (Paillier)"
+    )
+    made = "whoever made the keys was not the server, and forgot them"
+    assumptions = who, made, hard, LAST, RANGE
+    return (Claim(subject=SUBJECT, guarantee=HIDDEN, assumptions=assumptions),)
 
 
 @final
@@ -126,10 +163,8 @@ class EncryptedServerSide:
             VoidRound: too few ciphertexts, or too few that decrypt.
         """
         if len(self._survivors) < self._federated.minimum or self._sum is None:
-            raise VoidRound(
-                SERVER,
-                f"{len(self._survivors)} updates arrived, the plan wants {self._federated.minimum}",
-            )
+            came, wanted = len(self._survivors), self._federated.minimum
+            raise VoidRound(SERVER, f"{came} updates arrived, the plan wants {wanted}")
         wanted = self._federated.threshold or 1
         if self._total is None and len(self._parts) >= wanted:
             self._total = self._combined(self._sum)

@@ -24,7 +24,7 @@ from tacit.federated.contract import (
     run_round,
 )
 from tacit.federated.objective import fit_update
-from tacit.federated.records import RecordSteps, train_records
+from tacit.federated.records import train_records
 from tacit.federated.training import Learner
 from tacit.ring import Prg
 
@@ -78,12 +78,9 @@ class LocalEngine:
                 self._learner, weights, config.mechanism.adaptive, self._shares
             )
         outlook = self._shaper.outlook(weights.cpu().numpy(), self._shares)
-        source = _Source(self._learner, weights, outlook, self._prg)
-        privacy = config.spec.privacy
-        if privacy.mechanism == "objective" and privacy.epsilon is not None:
-            source.fit_privately(privacy.epsilon)
         if config.mechanism.records is not None:
-            source.train_privately(config.mechanism.records, meter)
+            meter.spent.update(dict.fromkeys(range(self._learner.clients), ()))
+        source = _Source(self._learner, weights, config, outlook, meter, self._prg)
         silent_from = self._draw_silence(config.federated.clients)
         stage = 0
 
@@ -140,22 +137,15 @@ class _Source:
         self,
         learner: Learner,
         weights: Tensor,
+        config: RoundConfig,
         outlook: Outlook,
+        meter: Meter,
         prg: Prg,
     ) -> None:
-        self._learner, self._weights, self._prg = learner, weights, prg
-        self._outlook = outlook
-        self._objective_epsilon: float | None = None
-        self._records: tuple[RecordSteps, Meter] | None = None
+        self._learner, self._weights, self._config = learner, weights, config
+        self._outlook, self._meter, self._prg = outlook, meter, prg
         self._expected: list[int] = []
         self._ready: dict[int, Update] = {}
-
-    def fit_privately(self, epsilon: float) -> None:
-        self._objective_epsilon = epsilon
-
-    def train_privately(self, steps: RecordSteps, meter: Meter) -> None:
-        self._records = steps, meter
-        meter.spent.update(dict.fromkeys(range(self._learner.clients), ()))
 
     def expect(self, clients: Sequence[int]) -> None:
         self._expected = [index for index in clients if index != HELPER]
@@ -164,29 +154,20 @@ class _Source:
         return lambda: self._take(index)
 
     def _take(self, index: int) -> Update:
-        if self._records is not None:
-            return self._train_records(index, *self._records)
-        if self._objective_epsilon is not None:
-            return fit_update(
-                self._learner,
-                index,
-                self._weights,
-                epsilon=self._objective_epsilon,
-                prg=Prg.from_os(),
-            )
+        learner, weights, privacy = self._learner, self._weights, self._config.spec.privacy
+        if self._config.mechanism.records is not None:
+            steps, spent = self._config.mechanism.records, self._meter.spent
+            update, ledger = train_records(learner, index, weights, steps, prg=Prg.from_os())
+            spent[index] = (*spent.get(index, ()), *ledger.events_of(None))
+            return update
+        if privacy.mechanism == "objective" and privacy.epsilon is not None:
+            return fit_update(learner, index, weights, epsilon=privacy.epsilon, prg=Prg.from_os())
         if index not in self._ready:
             at = self._expected.index(index)
             group = self._expected[at : at + _TOGETHER]
-            found = self._learner.updates(self._weights, group, self._prg)
+            found = learner.updates(weights, group, self._prg)
             self._ready = dict(zip(group, found, strict=True))
         update = self._ready.pop(index)
         return Update(
             shape_update(update.values, self._outlook), update.weight, self._outlook.small
         )
-
-    def _train_records(self, index: int, steps: RecordSteps, meter: Meter) -> Update:
-        update, ledger = train_records(
-            self._learner, index, self._weights, steps, prg=Prg.from_os()
-        )
-        meter.spent[index] = (*meter.spent.get(index, ()), *ledger.events_of(None))
-        return update

@@ -59,10 +59,8 @@ class PlainServer:
     def close(self) -> dict[int, bytes]:
         """End the round."""
         if len(self._survivors) < self._federated.minimum:
-            raise VoidRound(
-                "server",
-                f"{len(self._survivors)} updates arrived, the plan wants {self._federated.minimum}",
-            )
+            came, wanted = len(self._survivors), self._federated.minimum
+            raise VoidRound("server", f"{came} updates arrived, the plan wants {wanted}")
         return {}
 
     def aggregate(self) -> Aggregate:

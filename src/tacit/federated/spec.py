@@ -8,7 +8,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from tacit.crypto.cipher import SCHEMES, Scheme
 from tacit.crypto.cipher.threshold import MOST_HOLDERS
@@ -23,17 +23,10 @@ from tacit.spec import LOCAL, refuse
 AggregatorName = Literal["plain", "masked", "shuffled", "encrypted", "keyed", "bounded"]
 Augment = Literal["none", "shift", "flip"]
 Engine = Literal["local", "flower"]
-ENGINES: tuple[Engine, ...] = ("local", "flower")
+ENGINES: tuple[Engine, ...] = get_args(Engine)
 ModelName = Literal["linear", "mlp", "cnn"]
 PrivacyKind = Literal["none", "central", "local", "local-adaptive", "shuffle", "record"]
-PRIVACIES: tuple[PrivacyKind, ...] = (
-    "none",
-    "central",
-    "local",
-    "local-adaptive",
-    "shuffle",
-    "record",
-)
+PRIVACIES: tuple[PrivacyKind, ...] = get_args(PrivacyKind)
 Mechanism = Literal["gaussian", "laplace", "binomial", "nbafl", "objective"]
 
 _MECHANISMS: dict[str, tuple[str, ...]] = {

@@ -8,31 +8,12 @@ from tacit.dp import Event, Repeated, confirm, epsilon, sharpen, unroll
 from tacit.federated.aggregators import find_aggregator
 from tacit.federated.calibration import CalibratedMechanism
 from tacit.federated.rounds import Outcome, RoundReport
-from tacit.federated.secagg import plan_neighbourhood, secrecy_bits
 from tacit.federated.spec import HELPERS, FederatedSpec
+from tacit.federated.verified import CLAIM
 from tacit.result import Claim, Cost, Curve, Leak, LeakKind, Metric, Sheet, Traffic
 
-_SUBJECT = "each client's update in a round, towards the server"
-_HIDDEN = "hidden in the sum of those who stayed"
-LAST = (
-    "whoever knows all other updates of a sum knows the last, and two rounds on like models, one "
-    "of them without a client, differ by its update"
-)
-CHOSEN = (
-    "clients given different models have no sum; but a server that chooses the model, and who is "
-    "in which round, can still make one client or few rows stand out of sums: only noise, "
-    "privacy 'central' or 'local', bounds that"
-)
-RUNS = "nodes choose the code that they run, and in how many runs: each is counted anew"
-_RANGE = "no proof of range: a client that lies can spoil the sum"
 _LARGE_EPSILON = 10.0
 _MOST_NOTES = 20
-_SERVERS = {
-    "curious": "the server follows the protocol and invents no clients",
-    "malicious": (
-        f"the server may do anything; the job names the clients' keys, and they are theirs; {RUNS}"
-    ),
-}
 
 
 def describe(claim: Claim) -> str:
@@ -69,47 +50,8 @@ def claims_of(spec: FederatedSpec, outcome: Outcome) -> tuple[Claim, ...]:
 
 def claims_about_updates(spec: FederatedSpec) -> tuple[Claim, ...]:
     """Return what is promised about single updates, and about sums that are checked."""
-    fed = spec.federated
-    claims = list[Claim]()
-    if fed.aggregator == "masked":
-        named = len(fed.identities or ())
-        is_chosen = fed.server == "malicious"
-        whose = f"the {named} clients named" if is_chosen else "the clients of a round"
-        claims.append(
-            Claim(
-                subject="each client's update in a round, towards the server",
-                guarantee="hidden in the sum of those who stayed",
-                assumptions=(
-                    _SERVERS[fed.server],
-                    f"at most {fed.colluding_share:.0%} of {whose} work with it; {LAST}",
-                    *([CHOSEN] if fed.server == "malicious" else []),
-                    f"at most {fed.drop_rate:.0%} of the clients fall silent in a round; "
-                    "if more do, the round may be void",
-                    f"X25519, AES-128, SHA-256 and Ed25519 hold{_graph(spec)}",
-                    "no proof of range: a client that lies can spoil the sum",
-                ),
-            )
-        )
-    return (*claims, *promises(spec))
-
-
-def _graph(spec: FederatedSpec) -> str:
-    """Say with what probability the graph of a round does not hide what it should."""
-    fed = spec.federated
-    near = plan_neighbourhood(
-        fed.clients,
-        minimum=fed.minimum,
-        drop_rate=fed.drop_rate,
-        colluding_share=fed.share_in_round,
-        server=fed.server,
-    )
-    bits = secrecy_bits(near, fed.clients, minimum=fed.minimum, colluding_share=fed.share_in_round)
-    if math.isinf(bits):
-        return ""
-    return (
-        f"; the ring of a list of clients fails with a probability of 2^-{math.floor(bits)}, "
-        "whoever is silent, and with as many times that as lists were tried"
-    )
+    checked = (CLAIM,) if spec.federated.verified else ()
+    return (*find_aggregator(spec.federated.aggregator).claims(spec), *checked)
 
 
 def leaks_of(spec: FederatedSpec, dimension: int) -> tuple[Leak, ...]:
@@ -300,115 +242,3 @@ def notes_of(outcome: Outcome) -> tuple[str, ...]:
     shown = [*warnings_about(outcome.rounds[-1].claim), *_fallen(outcome.rounds), *void, *refused]
     rest = len(shown) - _MOST_NOTES
     return (*shown[:_MOST_NOTES], *([f"and {rest} more like these"] if rest > 0 else []))
-
-
-def promises(spec: FederatedSpec) -> tuple[Claim, ...]:
-    """Return the claims about single updates and about the sum; none where there are none."""
-    fed = spec.federated
-    found = list[Claim]()
-    if fed.aggregator == "encrypted":
-        found.append(_encrypted(spec))
-    if fed.aggregator == "keyed":
-        found.append(_keyed(spec))
-    if fed.aggregator == "bounded":
-        found += _bounded(spec)
-    if fed.verified:
-        found.append(_verified(spec))
-    return tuple(found)
-
-
-def _encrypted(spec: FederatedSpec) -> Claim:
-    fed = spec.federated
-    if fed.threshold is None:
-        who = (
-            "semi-honest: every party follows the protocol, and no client works with the server: "
-            "all clients share one key, so that one that does opens everybody's updates"
-        )
-    else:
-        who = (
-            "semi-honest: every party follows the protocol; the server may work with up to "
-            f"{fed.threshold - 1} of the {fed.clients} clients, as {fed.threshold} decrypt "
-            "together"
-        )
-    hard = (
-        "ring-LWE is hard at 128 bits (BFV)"
-        if fed.cipher == "bfv"
-        else "deciding composite residues is hard at 3072 bits (Paillier)"
-    )
-    made = "whoever made the keys was not the server, and forgot them"
-    return Claim(subject=_SUBJECT, guarantee=_HIDDEN, assumptions=(who, made, hard, LAST, _RANGE))
-
-
-def _keyed(spec: FederatedSpec) -> Claim:
-    fed = spec.federated
-    is_chosen = fed.server == "malicious"
-    whose = (
-        f"the {len(fed.identities or ())} clients named" if is_chosen else "the clients of a round"
-    )
-    others = (
-        f"at most {fed.colluding_share:.0%} of {whose} work with the server, and the authority "
-        "does not"
-    )
-    if is_chosen:
-        who = f"malicious: the server may do anything, the authority follows the protocol; {others}"
-    else:
-        who = f"semi-honest: every party follows the protocol; {others}"
-    named = (
-        "the job names the clients' keys, and they are theirs"
-        if fed.identities is not None
-        else "the server invents no clients: the job does not name their keys"
-    )
-    pinned = (
-        "the authority's key is the one that the job pins"
-        if fed.authority is not None
-        else "the server passes the authority's key on as it is: the job does not pin it, and a "
-        "server that puts in its own opens every update"
-    )
-    kept = (
-        "the authority keeps what it has released: one that forgets it releases two sums of a round"
-    )
-    hard = "X25519, AES-128, HMAC-SHA256 and Ed25519 hold"
-    chosen = [CHOSEN, RUNS] if is_chosen else []
-    return Claim(
-        subject=_SUBJECT,
-        guarantee=_HIDDEN,
-        assumptions=(who, pinned, named, kept, hard, LAST, *chosen, _RANGE),
-    )
-
-
-def _bounded(spec: FederatedSpec) -> tuple[Claim, Claim]:
-    who = (
-        "semi-honest: server, checker and dealer follow the protocol and pool with nobody; they "
-        "are three parties, which a simulation plays itself"
-    )
-    return (
-        Claim(
-            subject=_SUBJECT,
-            guarantee="hidden in the sum of those within the clip, but for whether it is",
-            assumptions=(who, LAST, "AES-128 holds"),
-        ),
-        Claim(
-            subject="the sum of a round, against clients",
-            guarantee="no update longer than the clip counts, but with probability 2^-40 each",
-            assumptions=(
-                f"malicious: clients may do anything. {who[0].upper()}{who[1:]}",
-                f"an update within the clip of {spec.privacy.clip:g} may still be poisoned",
-            ),
-        ),
-    )
-
-
-def _verified(spec: FederatedSpec) -> Claim:
-    return Claim(
-        subject="the sum of a round that a client is shown, against the server",
-        guarantee="a wrong sum is found out with probability 1 - 2^-40",
-        assumptions=(
-            "malicious: the server may do anything, but no client works with it: the tags are "
-            "under one key that all clients share",
-            "clients follow the protocol, and one of those who stayed is still there to check",
-            "about the sum of the clients in the list that is shown: who is left out, in which "
-            "round the others sent theirs (a server can open two under one session), and what is "
-            "made of the sum, the next model, is not checked",
-            "AES-128 and HMAC-SHA256 hold",
-        ),
-    )

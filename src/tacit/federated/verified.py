@@ -52,11 +52,26 @@ from tacit.federated.secagg.sides import (
     write_survivors,
 )
 from tacit.federated.shuffled.roles import COMPLAINED, CONFIRMED
+from tacit.result import Claim
 from tacit.ring import Prg
 
 CHECK, TAGGED = 104, 105
 _KEY_BYTES, _NONCE_BYTES, _CHUNK = 16, 16, 1 << 15
 _ROUND = 1 << TAG_BITS
+CLAIM = Claim(
+    subject="the sum of a round that a client is shown, against the server",
+    guarantee="a wrong sum is found out with probability 1 - 2^-40",
+    assumptions=(
+        "malicious: the server may do anything, but no client works with it: the tags are "
+        "under one key that all clients share",
+        "clients follow the protocol, and one of those who stayed is still there to check",
+        "about the sum of the clients in the list that is shown: who is left out, in which "
+        "round the others sent theirs (a server can open two under one session), and what is "
+        "made of the sum, the next model, is not checked",
+        "AES-128 and HMAC-SHA256 hold",
+    ),
+)
+"""What is promised about a sum that clients check."""
 
 
 class SumServer(ServerSide, Protocol):

@@ -10,11 +10,10 @@ from tacit.crypto.cipher import combine, load_secret, load_share
 from tacit.errors import DataError, PartyError
 from tacit.federated import Privacy, Update, VoidRound, provision
 from tacit.federated.contract import pack, unpack
-from tacit.federated.encrypted import DECRYPT, PART, UPLOAD, layout_of
+from tacit.federated.encrypted import DECRYPT, PART, UPLOAD, claims, layout_of
 from tacit.federated.provision import public_key_of, read_secret
 from tacit.federated.secagg.plan import dequantise
 from tacit.federated.secagg.sides import plan_sum, write_survivors
-from tacit.federated.summary import promises
 from tacit.ring import Prg
 
 CLIENTS, SIZE = 5, 30
@@ -56,7 +55,7 @@ def test_with_a_shared_key_one_client_and_the_server_open_every_update_and_it_is
     key = load_secret(cipher, read_secret(stage.seats[0].secret).cipher)
     found = read(stage, key.decrypt(upload_of(stage)))
     assert np.allclose(found, offers()[1].values, atol=1e-6)
-    assert "one that does opens everybody's updates" in promises(policy())[0].assumptions[0]
+    assert "one that does opens everybody's updates" in claims(policy())[0].assumptions[0]
 
 
 def test_fewer_holders_than_the_threshold_open_nothing_and_as_many_do():
@@ -71,7 +70,7 @@ def test_fewer_holders_than_the_threshold_open_nothing_and_as_many_do():
         combine(public, sealed, {1: parts[1], 2: parts[2]}, threshold=2, holders=CLIENTS)
     found = combine(public, sealed, {at: parts[at] for at in (1, 3, 5)}, **some)
     assert np.allclose(read(stage, found), offers()[1].values, atol=1e-6)
-    assert "up to 2 of the 5 clients" in promises(policy(**THRESHOLD))[0].assumptions[0]
+    assert "up to 2 of the 5 clients" in claims(policy(**THRESHOLD))[0].assumptions[0]
 
 
 @pytest.mark.parametrize("changes", [{}, THRESHOLD])
@@ -146,7 +145,7 @@ def test_a_server_that_shows_one_ciphertext_for_the_sum_is_not_noticed_and_it_is
     (body,) = unpack(stage.clients[0].answer(message, None), 83, "b", sender="client")
     found = read(stage, np.frombuffer(body, np.uint32))
     assert np.allclose(found, offers()[1].values, atol=1e-6)
-    assert promises(policy())[0].assumptions[0].startswith("semi-honest: every party follows")
+    assert claims(policy())[0].assumptions[0].startswith("semi-honest: every party follows")
 
 
 def test_a_wrong_part_of_a_decryption_voids_the_round_and_a_malformed_one_is_refused_by_name():

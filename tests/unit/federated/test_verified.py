@@ -12,7 +12,7 @@ from tacit.federated.contract import RunOver, VoidRound, kind_of, pack, run_roun
 from tacit.federated.secagg.plan import SESSION_BYTES, to_wire
 from tacit.federated.secagg.sides import plan_sum, write_survivors
 from tacit.federated.shuffled.roles import COMPLAINED, CONFIRMED
-from tacit.federated.summary import promises
+from tacit.federated.summary import claims_about_updates
 from tacit.federated.verified import CHECK, TAGGED, is_right, tags_of, write_tags
 from tacit.ring import Prg
 
@@ -170,7 +170,7 @@ def test_a_list_says_who_and_not_when_and_the_claim_says_so():
     second.lie, second.answer = lie, answer
     second.run()
     assert [kind_of(one, sender="client") for one in said[-half:]] == [CONFIRMED] * half
-    assert any("in which round" in text for text in promises(spec)[-1].assumptions)
+    assert any("in which round" in text for text in claims_about_updates(spec)[-1].assumptions)
 
 
 def test_nobody_left_to_check_voids_the_round():
@@ -262,7 +262,7 @@ def test_one_client_that_works_with_the_server_forges_and_the_claim_says_so():
             part = (tag >> (digit * plan.digit_bits)) & (2**plan.digit_bits - 1)
             forged[at + place * plan.tag_words + digit] += part
     assert is_right(plan, forged, NONCES, KEY)
-    assert "no client works with it" in promises(policy())[-1].assumptions[0]
+    assert "no client works with it" in claims_about_updates(policy())[-1].assumptions[0]
 
 
 def test_an_honest_sum_is_confirmed_by_everyone():

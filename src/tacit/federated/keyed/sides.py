@@ -31,7 +31,23 @@ from tacit.federated.keyed.authority import (
 )
 from tacit.federated.secagg.messages import SERVER
 from tacit.federated.secagg.plan import Words, add_masks, from_wire, to_wire
-from tacit.federated.secagg.sides import SAVED, Tag, mean_of, open_sum, plan_sum, read_sum, words_of
+from tacit.federated.secagg.sides import (
+    CHOSEN,
+    HIDDEN,
+    LAST,
+    RANGE,
+    RUNS,
+    SAVED,
+    SUBJECT,
+    Tag,
+    mean_of,
+    open_sum,
+    plan_sum,
+    read_sum,
+    words_of,
+)
+from tacit.federated.spec import FederatedSpec
+from tacit.result import Claim
 from tacit.ring import Prg
 
 _HEAD_BYTES = 5 + 4 * 4 + 2 * KEY_BYTES + SIGNATURE_BYTES
@@ -51,6 +67,41 @@ def make_authority(config: RoundConfig, mine: KeyPair, enter: Enter) -> Authorit
         keys=config.federated.identities,
         enter=enter,
     )
+
+
+def claims(spec: FederatedSpec) -> tuple[Claim, ...]:
+    """Return what is promised about single updates."""
+    fed = spec.federated
+    is_chosen = fed.server == "malicious"
+    whose = (
+        f"the {len(fed.identities or ())} clients named" if is_chosen else "the clients of a round"
+    )
+    others = (
+        f"at most {fed.colluding_share:.0%} of {whose} work with the server, and the authority "
+        "does not"
+    )
+    if is_chosen:
+        who = f"malicious: the server may do anything, the authority follows the protocol; {others}"
+    else:
+        who = f"semi-honest: every party follows the protocol; {others}"
+    named = (
+        "the job names the clients' keys, and they are theirs"
+        if fed.identities is not None
+        else "the server invents no clients: the job does not name their keys"
+    )
+    pinned = (
+        "the authority's key is the one that the job pins"
+        if fed.authority is not None
+        else "the server passes the authority's key on as it is: the job does not pin it, and a "
+        "server that puts in its own opens every update"
+    )
+    kept = (
+        "the authority keeps what it has released: one that forgets it releases two sums of a round"
+    )
+    hard = "X25519, AES-128, HMAC-SHA256 and Ed25519 hold"
+    chosen = [CHOSEN, RUNS] if is_chosen else []
+    assumptions = who, pinned, named, kept, hard, LAST, *chosen, RANGE
+    return (Claim(subject=SUBJECT, guarantee=HIDDEN, assumptions=assumptions),)
 
 
 @final
@@ -114,10 +165,8 @@ class KeyedServerSide:
         if self._is_asked:
             raise VoidRound("authority", "it did not answer")
         if len(self._summands) < self._federated.minimum:
-            raise VoidRound(
-                SERVER,
-                f"{len(self._summands)} updates arrived, the plan wants {self._federated.minimum}",
-            )
+            came, wanted = len(self._summands), self._federated.minimum
+            raise VoidRound(SERVER, f"{came} updates arrived, the plan wants {wanted}")
         self._is_asked = True
         summands = [self._summands[index] for index in self.survivors]
         return {AUTHORITY: release_message(self._invitation, summands)}

@@ -5,6 +5,7 @@ The words that clients add up, how rounds open and who survives are the same for
 """
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast, final
@@ -16,7 +17,7 @@ from tacit.errors import ConfigError, DisagreementError, FrameError, PartyError
 from tacit.federated.config import RoundConfig, clip_l2, go_bare, made_finite
 from tacit.federated.contract import Aggregate, Offer, Update, kind_of, pack, unpack
 from tacit.federated.secagg.client import SecAggClient
-from tacit.federated.secagg.graph import Neighbourhood, plan_neighbourhood
+from tacit.federated.secagg.graph import Neighbourhood, plan_neighbourhood, secrecy_bits
 from tacit.federated.secagg.messages import (
     ATTESTED,
     DELIVERY,
@@ -36,6 +37,8 @@ from tacit.federated.secagg.plan import (
     quantise,
 )
 from tacit.federated.secagg.server import SecAggServer
+from tacit.federated.spec import FederatedSpec, Federation
+from tacit.result import Claim
 from tacit.ring import Prg
 
 TAILS = {"gaussian": 10.0, "binomial": 10.0, "laplace": 40.0}
@@ -47,6 +50,25 @@ from the noisy one.
 """
 SAVED = 66
 """The kind of what a client of any sum saves."""
+SUBJECT = "each client's update in a round, towards the server"
+HIDDEN = "hidden in the sum of those who stayed"
+LAST = (
+    "whoever knows all other updates of a sum knows the last, and two rounds on like models, one "
+    "of them without a client, differ by its update"
+)
+CHOSEN = (
+    "clients given different models have no sum; but a server that chooses the model, and who is "
+    "in which round, can still make one client or few rows stand out of sums: only noise, "
+    "privacy 'central' or 'local', bounds that"
+)
+RUNS = "nodes choose the code that they run, and in how many runs: each is counted anew"
+RANGE = "no proof of range: a client that lies can spoil the sum"
+_SERVERS = {
+    "curious": "the server follows the protocol and invents no clients",
+    "malicious": (
+        f"the server may do anything; the job names the clients' keys, and they are theirs; {RUNS}"
+    ),
+}
 Tag = Callable[[SecAggPlan, Words], None]
 """Writes the tags of a client's words behind them."""
 
@@ -57,14 +79,47 @@ def plan_from(config: RoundConfig) -> SecAggPlan:
     Raises:
         ConfigError: without a clip there is no bound on an update.
     """
-    neighbourhood = plan_neighbourhood(
-        config.federated.clients,
-        minimum=config.federated.minimum,
-        drop_rate=config.federated.drop_rate,
-        colluding_share=config.federated.share_in_round,
-        server=config.federated.server,
+    return plan_words(config, _around(config.federated))
+
+
+def _around(fed: Federation) -> Neighbourhood:
+    return plan_neighbourhood(
+        fed.clients,
+        minimum=fed.minimum,
+        drop_rate=fed.drop_rate,
+        colluding_share=fed.share_in_round,
+        server=fed.server,
     )
-    return plan_words(config, neighbourhood)
+
+
+def claims(spec: FederatedSpec) -> tuple[Claim, ...]:
+    """Return what is promised about single updates."""
+    fed = spec.federated
+    is_chosen = fed.server == "malicious"
+    whose = (
+        f"the {len(fed.identities or ())} clients named" if is_chosen else "the clients of a round"
+    )
+    bits = secrecy_bits(
+        _around(fed), fed.clients, minimum=fed.minimum, colluding_share=fed.share_in_round
+    )
+    graph = (
+        ""
+        if math.isinf(bits)
+        else (
+            f"; the ring of a list of clients fails with a probability of 2^-{math.floor(bits)}, "
+            "whoever is silent, and with as many times that as lists were tried"
+        )
+    )
+    assumptions = (
+        _SERVERS[fed.server],
+        f"at most {fed.colluding_share:.0%} of {whose} work with it; {LAST}",
+        *([CHOSEN] if is_chosen else []),
+        f"at most {fed.drop_rate:.0%} of the clients fall silent in a round; "
+        "if more do, the round may be void",
+        f"X25519, AES-128, SHA-256 and Ed25519 hold{graph}",
+        RANGE,
+    )
+    return (Claim(subject=SUBJECT, guarantee=HIDDEN, assumptions=assumptions),)
 
 
 def plan_words(config: RoundConfig, neighbourhood: Neighbourhood) -> SecAggPlan:

@@ -26,9 +26,9 @@ from tacit.federated.keyed.authority import (
     release_message,
     summand_text,
 )
+from tacit.federated.keyed.sides import claims
 from tacit.federated.secagg.plan import add_masks, centred
 from tacit.federated.secagg.sides import open_sum, plan_sum
-from tacit.federated.summary import promises
 
 CLIENTS, SIZE = 6, 4
 LAX = {
@@ -203,7 +203,7 @@ def test_a_second_sum_of_a_session_is_refused_after_a_restart_too(tmp_path):
     pad = np.zeros_like(first)
     add_masks(pad, plus=[scene.pad_key(5)])
     assert (first - second == pad).all()
-    assert any("keeps what it has released" in text for text in promises(policy())[0].assumptions)
+    assert any("keeps what it has released" in text for text in claims(policy())[0].assumptions)
 
 
 def test_the_session_is_on_disk_before_an_answer_leaves(tmp_path, monkeypatch):
@@ -239,10 +239,10 @@ def test_invented_clients_open_an_update_unless_the_job_names_keys():
     alone = np.zeros_like(pads)
     add_masks(alone, plus=[scene.pad_key(0)])
     assert (pads == alone).all()
-    assert any("invents no clients" in text for text in promises(policy())[0].assumptions)
+    assert any("invents no clients" in text for text in claims(policy())[0].assumptions)
 
     named = Scene(**AGAINST_ALL)
-    assert promises(policy(**AGAINST_ALL))[0].assumptions[0].startswith("malicious")
+    assert claims(policy(**AGAINST_ALL))[0].assumptions[0].startswith("malicious")
     for forged in (
         [one for _, one in (invented(named, at) for at in range(1, 4))],
         [
@@ -336,10 +336,10 @@ def test_a_round_without_the_authority_is_void_and_names_it(said):
 
 
 def test_without_a_pinned_key_the_claim_says_that_a_server_may_be_the_authority():
-    assert any("puts in its own opens every update" in t for t in promises(policy())[0].assumptions)
+    assert any("puts in its own opens every update" in t for t in claims(policy())[0].assumptions)
     with pytest.raises(ConfigError, match="wants the authority's key"):
         policy(**{**AGAINST_ALL, "authority": None})
-    pinned = promises(policy(authority=bytes(32)))[0].assumptions
+    pinned = claims(policy(authority=bytes(32)))[0].assumptions
     assert any("the one that the job pins" in text for text in pinned)
 
 
