@@ -71,7 +71,8 @@ def test_contributing_names_files_and_folders_that_are_there():
     missing = {
         name
         for name in named
-        if not re.search("NAME|FILE|ROOM|PACKAGE", name) and not any((one / name).exists() for one in above)
+        if not re.search("NAME|FILE|ROOM|PACKAGE", name)
+        and not any((one / name).exists() for one in above)
     }
     assert missing == set()
 
