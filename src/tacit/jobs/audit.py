@@ -1,17 +1,26 @@
 """Jobs of kind "audit" and "audit-llm", and ``tacit audit``, which attacks what others train."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tacit.audit import Fleet, Verdict, build_result
 from tacit.audit.membership import Effort
 from tacit.audit.spec import AuditLlmSpec, AuditSpec
-from tacit.audit.targets import audit_target, no_claim
-from tacit.errors import DataError
+from tacit.audit.targets import (
+    Target,
+    audit_target,
+    no_claim,
+    own_target,
+    target_of_rounds,
+    target_of_split,
+    target_of_training,
+)
+from tacit.errors import ConfigError, DataError
 from tacit.extras import check_extra
-from tacit.jobs.audit_target import make_target
 from tacit.jobs.config import Job, LoneJob
+from tacit.jobs.folder import find_model
 from tacit.jobs.kind import ALL_HERE, Asked, Kind, Outlook, Part, Screen
 from tacit.nn.code import split_code
 from tacit.party import Progress, Usage
@@ -159,6 +168,31 @@ def audit_job(
         result = replace(found, sheets=(*found.sheets, _settings_of(job, effort)))
     report = usage.report(name="auditor", role="attacks", progress=progress)
     return replace(result, parties=(report,)), verdicts
+
+
+TARGETS: Mapping[str, Callable[[Any, Sequence[Path], int | None], Target]] = {
+    "audit": lambda job, search, rows: own_target(job, search),
+    "federated": lambda job, search, rows: target_of_rounds(job, search, rows=rows),
+    "split": lambda job, search, rows: target_of_split(job, search, rows=rows, how=job.audit),
+    "train": lambda job, search, rows: target_of_training(
+        job, search, rows=rows, kept=find_model(job.out)
+    ),
+}
+"""What is attacked of a job, by its kind."""
+
+
+def make_target(job: Job, search: Sequence[Path], *, rows: int | None = None) -> Target:
+    """Load the rows of a job and train or load its model.
+
+    Raises:
+        ConfigError: a kind of job that cannot be audited.
+    """
+    if job.job.kind not in TARGETS:
+        raise ConfigError(
+            "wanted a job that trains something, of kind 'audit', 'federated', 'split' or 'train', "
+            f"or a language model, of kind 'audit-llm', got {job.job.kind!r}"
+        )
+    return TARGETS[job.job.kind](job, search, rows)
 
 
 def _audit_language(job: AuditLlmJob, progress: Progress) -> Result:

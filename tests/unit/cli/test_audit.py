@@ -21,8 +21,7 @@ from tacit.cli.commands.group import Edge
 from tacit.cli.screen import OnConsole
 from tacit.errors import ClaimError, ConfigError, DataError
 from tacit.jobs import folder
-from tacit.jobs.audit import AuditJob, audit_job, check_inputs, run
-from tacit.jobs.audit_target import make_target
+from tacit.jobs.audit import AuditJob, audit_job, check_inputs, make_target, run
 from tacit.jobs.federated import FederatedJob
 from tacit.jobs.infer import InferJob
 from tacit.jobs.split import SplitJob

@@ -1,7 +1,12 @@
 """What audits attack: models by how they were trained, with trainers of more like them."""
 
 from tacit.audit.targets.audit import audit_target
-from tacit.audit.targets.federated import FederatedTrainer, federated_target, rebuild_rows
+from tacit.audit.targets.federated import (
+    FederatedTrainer,
+    federated_target,
+    rebuild_rows,
+    target_of_rounds,
+)
 from tacit.audit.targets.own import (
     Build,
     DpTrainer,
@@ -57,6 +62,7 @@ __all__ = [
     "show_classes",
     "split_target",
     "take_rows",
+    "target_of_rounds",
     "target_of_split",
     "target_of_training",
     "to_side",

@@ -1,8 +1,9 @@
 """Federated training under audit: the finished model, and what a round shows of single rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -15,7 +16,16 @@ from tacit.audit.privacy import run_one_round
 from tacit.audit.privacy.claims import claim_of_spec, try_federated
 from tacit.audit.reconstruction import Round, Work, audit_round, choose_attacks, do_work
 from tacit.audit.target import TorchClassifier, code_of, code_of_module, fresh
-from tacit.audit.targets.target import Shaped, Side, Target, Tested, bounds_of, to_pictures
+from tacit.audit.targets.own import Build
+from tacit.audit.targets.target import (
+    Shaped,
+    Side,
+    Target,
+    Tested,
+    bounds_of,
+    picture_of_set,
+    to_pictures,
+)
 from tacit.data.partition import Partition, data_generator, divide
 from tacit.errors import ConfigError
 from tacit.federated import (
@@ -27,6 +37,7 @@ from tacit.federated import (
     run_rounds,
     train_federated,
 )
+from tacit.federated.front import task_of
 from tacit.ring import KEY_BYTES, Prg
 
 _SHOWN = 8
@@ -77,6 +88,43 @@ class FederatedTrainer:
             torch.from_numpy(outcome.weights).float(), trained.parameters()
         )
         return TorchClassifier(trained)
+
+
+def target_of_rounds(
+    spec: FederatedSpec, search: Sequence[Path] = (), *, rows: int | None = None
+) -> Target:
+    """Train as the spec says on the rows that it names, and attack a round of it.
+
+    Args:
+        spec: where rows come from, and how they are trained on.
+        search: folders that may hold data sets.
+        rows: at most so many of members, and of strangers; searches are shorter then.
+
+    Raises:
+        ConfigError: no rows are named, or there are several models.
+    """
+    if spec.model.stack:
+        raise ConfigError(
+            "audit: wanted a job with one model; a stack (model.stack) is not audited"
+        )
+    if spec.data is None:
+        raise ConfigError("audit: wanted [data], which says where rows come from")
+    shards = task_of(spec, search).load()
+    count = min(len(shards.labels), len(shards.test_labels), rows or len(shards.labels))
+    shape = tuple(shards.features.shape[1:])
+    trainer = FederatedTrainer(
+        build=Build(spec.model.name, shape, shards.classes, spec.model.dropout),
+        spec=spec,
+        division=spec.data.division(),
+    )
+    return federated_target(
+        trainer,
+        (shards.features[:count], shards.labels[:count]),
+        (shards.test_features[:count], shards.test_labels[:count]),
+        classes=shards.classes,
+        picture=picture_of_set(spec.data.set, search),
+        is_quick=rows is not None,
+    )
 
 
 def federated_target(
