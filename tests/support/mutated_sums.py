@@ -97,7 +97,8 @@ def try_keys(name, change):
     with suppress(PartyError, InputError):
         load(change(read_secret(secrets[0]).cipher))
     with suppress(InputError):
-        load_public(spec.federated.cipher, change(spec.federated.public_key.read_bytes()))
+        file = spec.federated.public_key
+        load_public(spec.federated.cipher, change(file.read_bytes() if file else b"no key"))
 
 
 def main(count, seed):
