@@ -29,6 +29,7 @@ from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import Plan
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
+from tacit.vault import Once, UsedError
 
 _MAGIC = b"tacit material 2\n"
 _FRESH, _USED = b"F", b"U"
@@ -355,14 +356,14 @@ def _mark_used(file: BinaryIO, path: Path, body: int) -> None:
     Two processes cannot both be the first.
     """
     try:
-        # The name can be made only once, whatever happens to the file at the same time.
-        os.close(os.open(_mark_of(path), os.O_CREAT | os.O_EXCL, 0o600))
+        # The mark first: it stays whatever happens to the file at the same time.
+        Once(_mark_of(path), "material").use(path.name)
         file.seek(len(_MAGIC))
         file.write(_USED + bytes(body - len(_MAGIC) - len(_USED)))
         file.flush()
         os.fsync(file.fileno())
-        flush_folder(path.parent)
-    except FileExistsError:
+    except UsedError:
         raise DataError(f"{path} was used already; masks are used once") from None
-    except OSError as error:
-        raise DataError(f"cannot mark {path} as used, so it is not: {error.strerror}") from error
+    except (InputError, OSError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot mark {path} as used, so it is not: {why}") from error
