@@ -153,17 +153,15 @@ def test_an_attack_repeats_itself_and_leaves_its_view_as_it_was(name):
     assert all(torch.equal(getattr(view, key), value) for key, value in before.items())
 
 
-@pytest.mark.parametrize("module", ["thresholds", "shadowed", "whitebox"])
-def test_the_attacks_cannot_reach_a_target_or_the_game(module):
-    path = Path(privacy.__file__).parents[1] / "membership" / f"{module}.py"
+def test_the_attacks_cannot_reach_a_target_or_the_game():
+    path = Path(privacy.__file__).parents[1] / "membership" / "attacks.py"
     names = {
         node.module
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom)
     }
     reach = {name for name in names if name.startswith("tacit")}
-    allowed = {"membership.views", "membership.thresholds", "ranking"}
-    assert reach <= {f"tacit.audit.{name}" for name in allowed}
+    assert reach <= {"tacit.audit.membership.views", "tacit.audit.ranking"}
 
 
 def test_every_membership_attack_belongs_to_one_threat_with_its_view():
@@ -174,21 +172,21 @@ def test_every_membership_attack_belongs_to_one_threat_with_its_view():
 
 
 MODULES = {
-    "embedding/attacks": {"embedding.bottom", "embedding.views"},
+    "embedding/attacks": {"embedding.views"},
     "inversion/attacks": {"inversion.views", "split"},
-    "inversion/server": {"inversion.course", "reconstruction"},
+    "inversion/painters": {"inversion.views", "reconstruction"},
     "memorisation/extraction": {"memorisation.views"},
     "property/attacks": {"property.views", "reconstruction"},
     "reconstruction/analytic": {"reconstruction.views"},
-    "reconstruction/matching": {
-        *("reconstruction.analytic", "reconstruction.views", "reconstruction.work")
-    },
+    "reconstruction/matching": {"reconstruction.analytic", "reconstruction.views"},
     "reconstruction/newton": {
-        *("reconstruction.analytic", "reconstruction.matching"),
-        *("reconstruction.views", "reconstruction.work"),
+        *("reconstruction.analytic", "reconstruction.matching", "reconstruction.views")
     },
 }
-"""The modules of all other attacks, and what of the audit they may reach: views, never a game."""
+"""The modules of all other attacks, and what of the audit they may reach: views, never a game.
+
+All may know the rules of the room, `audit.views`: what an attack is, and generators.
+"""
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -200,7 +198,7 @@ def test_other_attacks_reach_their_views_and_no_game_either(module):
         if isinstance(node, ast.ImportFrom)
     }
     reach = {name for name in names if name.startswith("tacit.audit")}
-    assert reach <= {f"tacit.audit.{name}" for name in MODULES[module]}
+    assert reach <= {f"tacit.audit.{name}" for name in {*MODULES[module], "views"}}
 
 
 OTHERS = (
