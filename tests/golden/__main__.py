@@ -25,7 +25,12 @@ def main() -> int:
     torch.manual_seed(0)
     names = CASES if asked.all else SLICE
     if asked.names:
-        names = [one for one in CASES if one.startswith(tuple(asked.names))]
+        # A file's name will do for that of its case.
+        wanted = [one.removesuffix(".json").replace("-", " ") for one in asked.names]
+        for one in wanted:
+            if not any(case.replace("-", " ").startswith(one) for case in CASES):
+                parser.error(f"no case begins with {one!r}; there are {', '.join(CASES)}")
+        names = [one for one in CASES if one.replace("-", " ").startswith(tuple(wanted))]
     wrong = 0
     for name in names:
         begun = time.process_time()

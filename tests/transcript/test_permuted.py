@@ -6,13 +6,14 @@ must hide everything but the declared leak.
 """
 
 from collections import Counter
+from itertools import product
 
 import pytest
 import torch
 
 from support.crypto import complaints, related
 from support.mpc import ALICE, BOB, CAROL, simulate
-from tacit.mpc import narrow
+from tacit.mpc import PROTOCOLS, find_protocol, narrow
 from tacit.mpc.protocols.permuted2.kernel import SeenBySecond
 from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
 from transcript.test_transcripts import (
@@ -25,7 +26,13 @@ from transcript.test_transcripts import (
     single,
 )
 
-VIEWERS = {"permuted3": CAROL, "permuted2": BOB}
+VIEWERS = {
+    name: BOB if find_protocol(name).second_sees else CAROL
+    for name in PROTOCOLS
+    if find_protocol(name).shows_values
+}
+HELPED = [name for name, viewer in VIEWERS.items() if viewer == CAROL]
+SECONDED = [name for name, viewer in VIEWERS.items() if viewer == BOB]
 PROTOCOLS_WITH_DUMMIES = [f"{protocol} flips dummies=64" for protocol in VIEWERS]
 ROWS = 8
 
@@ -63,22 +70,27 @@ def row_secrets():
 
 @pytest.mark.parametrize("corrupt", [ALICE, BOB])
 @pytest.mark.parametrize("kernel", ROW_KERNELS)
-def test_the_computing_parties_of_permuted3_learn_nothing_from_functions_of_rows(kernel, corrupt):
+@pytest.mark.parametrize("protocol", HELPED)
+def test_the_computing_parties_beside_a_helper_learn_nothing_from_functions_of_rows(
+    protocol, kernel, corrupt
+):
     program = rowwise(ROW_KERNELS[kernel])
-    run = simulate(program, protocol="permuted3", inputs=row_secrets(), corrupt=corrupt)
+    run = simulate(program, protocol=protocol, inputs=row_secrets(), corrupt=corrupt)
     assert_carries_nothing(run, corrupt)
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS, *ROW_KERNELS])
-def test_the_first_party_of_permuted2_receives_uniform_words(kernel):
-    run = simulate(**program_of(kernel), protocol="permuted2", corrupt=ALICE)
+@pytest.mark.parametrize("protocol", SECONDED)
+def test_the_first_party_receives_uniform_words(protocol, kernel):
+    run = simulate(**program_of(kernel), protocol=protocol, corrupt=ALICE)
     assert_uniform(list(pieces(run, ALICE)))
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS, *ROW_KERNELS])
-def test_the_second_party_of_permuted2_receives_uniform_words_but_for_what_it_may_see(kernel):
+@pytest.mark.parametrize("protocol", SECONDED)
+def test_the_second_party_receives_uniform_words_but_for_what_it_may_see(protocol, kernel):
     """What P0 sends is what P1 may see less a mask that P1 was dealt; all else is unrelated."""
-    run = simulate(**program_of(kernel), protocol="permuted2", corrupt=BOB)
+    run = simulate(**program_of(kernel), protocol=protocol, corrupt=BOB)
     shown = {f"run/0.{step}.0 from {ALICE}" for step, *_ in viewed_steps(run, SeenBySecond)}
     assert_uniform(list(pieces(run, BOB)), except_in_pairs=shown)
 
@@ -91,8 +103,9 @@ def assert_uniform(messages, except_in_pairs=()):
 
 
 @pytest.mark.parametrize("kernel", [*KERNELS, *ROW_KERNELS])
-def test_the_dealer_of_permuted2_receives_nothing(kernel):
-    run = simulate(**program_of(kernel), protocol="permuted2")
+@pytest.mark.parametrize("protocol", SECONDED)
+def test_a_dealer_who_does_not_help_receives_nothing(protocol, kernel):
+    run = simulate(**program_of(kernel), protocol=protocol)
     assert run.received[CAROL] == []
 
 
@@ -112,7 +125,7 @@ def viewed_steps(run, kind):
 
 def views(run, protocol):
     """Put together what the viewer, who must be the corrupt party, saw in every step."""
-    kind = SeenByHelper if protocol.startswith("permuted3") else SeenBySecond
+    kind = SeenByHelper if protocol.split()[0] in HELPED else SeenBySecond
     notes = dict(run.received[VIEWERS[protocol.split()[0]]])
     for number, step, x in viewed_steps(run, kind):
         size = narrow.size_of(x)
@@ -268,12 +281,12 @@ def carry_nothing():
     test_dummies_are_uniform_within_their_reach_and_anywhere_among_the_values("permuted3")
     for protocol in VIEWERS:
         test_what_the_viewer_sees_of_a_large_call_is_the_multiset_and_nothing_in_place(protocol)
-    for kernel in ("relu", "softmax"):
-        test_the_first_party_of_permuted2_receives_uniform_words(kernel)
-        test_the_second_party_of_permuted2_receives_uniform_words_but_for_what_it_may_see(kernel)
-    for corrupt in (ALICE, BOB):
-        test_the_computing_parties_of_permuted3_learn_nothing_from_functions_of_rows(
-            "softmax", corrupt
+    for protocol, kernel in product(SECONDED, ("relu", "softmax")):
+        test_the_first_party_receives_uniform_words(protocol, kernel)
+        test_the_second_party_receives_uniform_words_but_for_what_it_may_see(protocol, kernel)
+    for protocol, corrupt in product(HELPED, (ALICE, BOB)):
+        test_the_computing_parties_beside_a_helper_learn_nothing_from_functions_of_rows(
+            protocol, "softmax", corrupt
         )
     test_shares_that_the_helper_receives_are_uniform_one_by_one()
     for protocol in VIEWERS:

@@ -290,13 +290,14 @@ class InferSpec:
     def roles(self) -> Roles:
         """Return who is P0, P1 and dealer; data and model owner compute unless told otherwise.
 
-        Under permuted2 the second party sees permuted values. That must be the owner of the data,
-        who could compute them if it had the model; a model owner could match them with rows.
+        Where the second party sees values, it must be the owner of the data, who could compute
+        them if it had the model; a model owner could match them with rows.
         """
         if not self.is_linear and not self.is_shared:
             return self.crew.roles
         owners = (self.data.owner, self.model.owner or "")
-        usual = owners[::-1] if "permuted2" in self.protocol.kind else owners
+        sees = not self.is_direct and find_protocol(self.protocol.kind).second_sees
+        usual = owners[::-1] if sees else owners
         first, second = self.protocol.compute or usual
         return Roles(first, second, self.protocol.dealer or "")
 
@@ -391,10 +392,10 @@ def _check_linear(spec: InferSpec) -> Iterator[Problem]:
         text = "missing; wanted the owner of the linear model, or the layers of a shared network"
         yield Problem("model.owner", text)
     is_second = spec.protocol.compute is not None and spec.protocol.compute[1] == spec.model.owner
-    if is_second and "permuted2" in spec.protocol.kind:
+    if is_second and find_protocol(spec.protocol.kind).second_sees:
         yield Problem(
             "protocol.compute",
-            f"under permuted2 the second party sees permuted values of the rows: "
+            f"under {spec.protocol.kind} the second party sees permuted values of the rows: "
             f"wanted {spec.data.owner!r} second, got the model owner {spec.model.owner!r}",
         )
 

@@ -168,3 +168,8 @@ class MpcProtocol:
     def second_sees(self) -> bool:
         """Tell whether it is the second computing party who does, instead of a helper."""
         return any("rowwise" in one.kernels and not one.helper_is_online for one in self.parts())
+
+    @property
+    def helper_sees(self) -> bool:
+        """Tell whether a helper does."""
+        return any("rowwise" in one.kernels and one.helper_is_online for one in self.parts())

@@ -67,12 +67,13 @@ class Subject:
         Raises:
             ConfigError: two parties do, each of other functions; what each infers is another run.
         """
-        if "permuted2" in self.protocol and "permuted3" in self.protocol:
+        protocol = find_protocol(self.protocol)
+        if protocol.second_sees and protocol.helper_sees:
             raise ConfigError(
                 f"under {self.protocol!r} two parties see permuted values; look at a job with one "
                 "of the two protocols at a time"
             )
-        return self.roles.second if "permuted2" in self.protocol else self.roles.dealer
+        return self.roles.second if protocol.second_sees else self.roles.dealer
 
     @property
     def is_permuted(self) -> bool:
