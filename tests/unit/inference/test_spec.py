@@ -7,6 +7,7 @@ from typing import get_type_hints
 import pytest
 
 import tacit
+from tacit import plugins
 from tacit.errors import ConfigError
 from tacit.inference import Crew
 from tacit.inference.spec import (
@@ -19,6 +20,7 @@ from tacit.inference.spec import (
     ServeSpec,
     ServiceTable,
 )
+from tacit.mpc import registry
 
 BY_NAME = {
     "data.owner": "client",
@@ -73,3 +75,24 @@ def test_what_does_not_fit_together_is_refused_without_a_job():
             service=ServiceTable(doors={"north": "127.0.0.1:9000"}),
             protocol=ServeProtection(kind="sealed", dealer="carol", compute=("north", "south")),
         )
+
+
+@pytest.mark.parametrize("kind", ["permuted2", "whispered"])
+def test_whoever_sees_values_of_rows_is_their_owner_whatever_the_protocol_is_called(
+    kind, monkeypatch
+):
+    """A copy of permuted2 under another name made the owner of the model the one who sees."""
+    monkeypatch.setitem(plugins.PLUGINS, "mpc.whispered", plugins.PLUGINS["mpc.permuted2"])
+    monkeypatch.setattr(registry, "_WITH_DEALER", (*registry._WITH_DEALER, "whispered"))
+
+    def spec(compute):
+        return InferSpec(
+            data=InferData(owner="hospital", set="breast-cancer"),
+            model=InferModel(owner="lab"),
+            protocol=InferProtection(kind=kind, dealer="helper", compute=compute),
+        )
+
+    assert spec(None).roles.second == "hospital"
+    assert spec(("lab", "hospital")).roles.second == "hospital"
+    with pytest.raises(ConfigError, match=f"under {kind} the second party sees permuted values"):
+        spec(("hospital", "lab"))
