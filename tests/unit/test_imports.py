@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 from functools import cache
 from pathlib import Path
 
@@ -208,6 +209,13 @@ def reached(package):
 def test_every_room_is_in_the_table():
     rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     assert rooms <= set(MAY_IMPORT)
+
+
+def test_contributing_has_a_row_for_every_room():
+    text = (PACKAGE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| `(\w+)` \|", text, re.M))
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert rows == rooms
 
 
 def test_modules_do_not_import_each_other_in_a_circle():
