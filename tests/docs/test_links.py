@@ -1,5 +1,7 @@
 """Every link of every page leads somewhere, and every section that a link names is there."""
 
+import ast
+import importlib
 import re
 
 import pages
@@ -89,3 +91,17 @@ def test_the_version_of_a_page_that_shows_figures_of_a_program_is_named():
         shown = set(re.findall(r"benchmarks/(?:run\.py )?([\w/]+)(?:\.py| |`|\))", text))
         programs = {one for one in shown - {"run"} if not one.startswith("peers")}
         assert programs <= {*named.get(f"explanation/{path.name}", ())}, path.name
+
+
+def test_every_name_that_a_page_imports_is_there():
+    missing = []
+    for path in PAGES:
+        if path.name == "CHANGELOG.md" or path.parent.name == "reference":  # generated: signatures
+            continue
+        for block in re.findall(r"^```python\n(.*?)^```", path.read_text("utf-8"), re.M | re.S):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tacit"):
+                    found = importlib.import_module(node.module)
+                    lost = [one.name for one in node.names if not hasattr(found, one.name)]
+                    missing += [f"{path.name}: {node.module}.{one}" for one in lost]
+    assert missing == []
