@@ -93,6 +93,7 @@ def test_the_version_of_a_page_that_shows_figures_of_a_program_is_named():
         assert programs <= {*named.get(f"explanation/{path.name}", ())}, path.name
 
 
+@pytest.mark.filterwarnings("ignore:'click.utils:DeprecationWarning")  # Flower's
 def test_every_name_that_a_page_imports_is_there():
     missing = []
     for path in PAGES:
