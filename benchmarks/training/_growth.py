@@ -13,9 +13,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from _plans import plan_of
 from torch import Tensor, nn
 from torch.nn import functional
+from training._plans import plan_of
 
 from tacit.mpc import Plan, Roles
 from tacit.mpc.walker import Walker

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Any, cast
 
 import torch
-from _plans import plan_of
 from torch import Tensor
+from training._plans import plan_of
 
 from tacit import ring
 from tacit.crypto import load_identity, make_identity

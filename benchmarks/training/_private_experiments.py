@@ -18,8 +18,8 @@ from unittest import mock
 
 import numpy as np
 import torch
-from _plans import plan_of
 from torch import Tensor, nn
+from training._plans import plan_of
 
 from tacit.audit.privacy import one_run_epsilon
 from tacit.audit.ranking import Ranking

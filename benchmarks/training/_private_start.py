@@ -10,9 +10,9 @@ import json
 
 import numpy as np
 import torch
-from _plans import plan_of
 from sklearn.datasets import load_digits
 from torch import nn
+from training._plans import plan_of
 
 from tacit.mpc import Roles
 from tacit.nn import HistogramsOfGradients

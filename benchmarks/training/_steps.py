@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _plans import plan_of
 from torch import nn
 from training._growth import Model
 from training._parties import NAMES, ROLES, Answer, _bytes, _meet, run_parties
+from training._plans import plan_of
 
 from tacit import ring
 from tacit.mpc import Share
