@@ -171,7 +171,7 @@ def _run(command: str, promised: list[str], page: Page) -> None:
             stdout=out,
             stderr=subprocess.STDOUT,
             text=True,
-            env=_environment(),
+            env=_environment(page),
             start_new_session=True,
         )
     if is_kept:
@@ -210,11 +210,13 @@ def _run_python(blocks: list[Block], page: Page) -> None:
         _run(f"{sys.executable} page.py", [], page)
 
 
-def _environment() -> dict[str, str]:
-    """Put this environment's commands first, as an activated one does."""
+def _environment(page: Page) -> dict[str, str]:
+    """Put this environment's commands first; what a page allows or keeps at home goes with it."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     inherited = {name: value for name, value in os.environ.items() if name != "TACIT_DATA"}
-    return {**inherited, "PATH": path}
+    home = page.folder / ".home"
+    home.mkdir(exist_ok=True)
+    return {**inherited, "PATH": path, "HOME": str(home)}
 
 
 def _read(log: Path) -> str:
