@@ -320,7 +320,7 @@ def _run_here(
     meeting = Meeting(parties=parties, job_digest=digest)
     folders: dict[str, StateFolder] = {}
     if out is not None and spec.training.keep:
-        folders = {name: _folder(out, spec, name, rows.get(name)) for name in parties}
+        folders = {name: _folder(out, plan, name, rows.get(name)) for name in parties}
 
     def party(session: Session) -> tuple[Trained, Result]:
         return _take_part(session, plan, rows.get(session.me), folders.get(session.me))
@@ -381,10 +381,12 @@ def _load(
     return loaded
 
 
-def _folder(out: Path, spec: TrainSpec, me: str, mine: Rows | None) -> StateFolder:
+def _folder(out: Path, plan: TrainPlan, me: str, mine: Rows | None) -> StateFolder:
     """Return where a party's checkpoints are; the bound of weights may be raised on the way."""
-    steady = to_tables(spec.with_bound(1.0), is_shared=True)
+    steady = to_tables(plan.spec.with_bound(1.0), is_shared=True)
     binding = hashlib.sha256(json.dumps(steady, sort_keys=True).encode() + me.encode())
+    for name, start in sorted(plan.model.initial.items()):  # a module is no part of the record
+        binding.update(f"{name} {tuple(start.shape)}".encode() + start.double().numpy().tobytes())
     if mine is not None:
         binding.update(mine.digest())
     return StateFolder(out / me, binding.hexdigest())

@@ -8,7 +8,7 @@ from torch.utils.data import TensorDataset
 
 import tacit
 from tacit.errors import ConfigError, DataError, InputError
-from tacit.training import Privacy, TrainModel, TrainProtection
+from tacit.training import Privacy, TrainModel, TrainProtection, front
 
 
 def make_owners(rows=40, names=("bank", "shop", "clinic")):
@@ -137,3 +137,24 @@ def spoilt(change):
 def test_what_cannot_be_trained_is_refused_before_a_row_is_shared(owners, options, kind, words):
     with pytest.raises(kind, match=words):
         tacit.train(start(), owners, **options)
+
+
+def test_what_was_kept_of_a_training_is_that_of_the_same_module_alone(tmp_path, monkeypatch):
+    found, made = [], front.StateFolder
+
+    def noting(path, binding):
+        found.append(binding)
+        return made(path, binding)
+
+    monkeypatch.setattr(front, "StateFolder", noting)
+    rows = torch.linspace(-1, 1, 80).reshape(40, 2)
+    owners = {
+        one: (rows[at::2], (rows[at::2, 0] > 0).long()) for at, one in enumerate(("north", "south"))
+    }
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        tacit.train(nn.Linear(2, 2), owners, epochs=1, out=tmp_path / "out")
+    first, again, other = (found[at : at + 3] for at in (0, 3, 6))
+    assert first == again
+    assert not set(first) & set(other)
+    assert not list(tmp_path.glob("out/*/step-*"))  # it ended, so nothing is kept
