@@ -72,9 +72,9 @@ Definition = ast.FunctionDef | ast.ClassDef
 
 @dataclass(frozen=True)
 class Found:
-    """Where a name is defined, and how: a function, a class, or a value with words below it."""
+    """A function or a class, and where it is defined."""
 
-    node: ast.stmt
+    node: Definition
     words: str
     module: str
 
@@ -105,10 +105,8 @@ def _entry(name: str, found: Found) -> str:
     short = name.rpartition(".")[2]
     if isinstance(node, ast.FunctionDef):
         head = f"```python\n{_signature(short, node)}\n```\n\n"
-    elif isinstance(node, ast.ClassDef):
-        head = f"```python\n{_fields(short, found)}\n```\n\n"
     else:
-        head = ""
+        head = f"```python\n{_fields(short, found)}\n```\n\n"
     parts = [f"## `{name}`\n\n{head}{_markdown(_all_words(found))}".rstrip()]
     if isinstance(node, ast.ClassDef):
         bases = [_find("tacit.result", ast.unparse(one)) for one in node.bases]
@@ -213,15 +211,13 @@ def _all_words(found: Found) -> str:
 
 
 def _find(module: str, name: str) -> Found | None:
-    """Follow a name to where it is defined; None for what has no words of its own."""
+    """Follow a name to where it is defined; None for what is neither a function nor a class."""
     tree = _tree(module)
-    for at, node in enumerate(tree.body):
+    for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return Found(node, ast.get_docstring(node) or "", module)
         if _assigns(node, name):
-            below = tree.body[at + 1] if at + 1 < len(tree.body) else None
-            words = below.value.value if _is_text(below) else ""
-            return Found(node, inspect.cleandoc(words), module) if words else None
+            return None
     for node in ast.walk(tree):  # also where only a type checker imports
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tacit"):
             for alias in node.names:
@@ -235,11 +231,6 @@ def _assigns(node: ast.stmt, name: str) -> bool:
     if isinstance(node, ast.AnnAssign):
         targets = [node.target]
     return any(isinstance(one, ast.Name) and one.id == name for one in targets)
-
-
-def _is_text(node: ast.stmt | None) -> bool:
-    is_value = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return is_value and isinstance(node.value.value, str)
 
 
 def _exported(tree: ast.Module) -> list[str]:
