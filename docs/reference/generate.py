@@ -1,14 +1,23 @@
-"""Write the reference pages of the Python front from docstrings: `make reference`.
+"""Write the reference from docstrings: `make reference`.
 
-Sources are read and never imported, so that a page is the same whatever is installed. A name that a
-room exports is followed to the file that defines it.
+For the pages of the Python front sources are read and never imported, so that a page is the same
+whatever is installed. A name that a room exports is followed to the file that defines it. On the
+page of the job file the tables are written, off the records of the kinds; what stands between them
+is written by hand.
 """
 
 import ast
 import inspect
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
+
+from tacit.jobs.config import Job
+from tacit.jobs.fields import Setting, parse_text, state_table, walk
+from tacit.jobs.kinds import KINDS
+from tacit.jobs.toml import write_value
+from tacit.spec import describe_type
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parents[1] / "src"
@@ -81,7 +90,66 @@ class Found:
 
 def write_pages() -> dict[Path, str]:
     """Return the text of every page by its path."""
-    return {FOLDER / f"{page}.md": _page(page) for page in PAGES}
+    job_file = FOLDER / "job-file.md"
+    pages = {FOLDER / f"{page}.md": _page(page) for page in PAGES}
+    return {**pages, job_file: fill(job_file.read_text(encoding="utf-8"))}
+
+
+def fill(page: str) -> str:
+    """Write the tables of every kind of job between their marks, and those that all kinds have."""
+    shared = tuple(one.name for one in fields(Job))
+    parts = {"all": list_keys("infer", lambda table: table in shared)}
+    parts |= {kind: list_keys(kind, lambda table: table not in shared) for kind in KINDS}
+    for name, text in parts.items():
+        mark = f"<!-- keys: {name} -->"
+        if page.count(mark) != 1:
+            raise SystemExit(f"job-file.md: wanted one {mark} and a line <!-- end --> below it")
+        before, _, rest = page.partition(mark)
+        page = f"{before}{mark}\n\n{text}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return page
+
+
+def list_keys(kind: str, is_wanted: Callable[[str], bool]) -> str:
+    """Write the tables of a kind that are wanted by their first word, a line for each key."""
+    heads: dict[str, str] = {}
+    lines: dict[str, list[str]] = {}
+    for key, one in walk(KINDS[kind]().record):
+        if not is_wanted(key.partition(".")[0]):
+            continue
+        outer = key.rpartition(".")[0]
+        if one.record is None:
+            if not one.words:
+                raise SystemExit(
+                    f'{kind}: wanted words for {key} under "Attributes:" of its record'
+                )
+            lines[outer].append(_key(one, "*local*" not in heads[outer].partition(":")[0]))
+            continue
+        table = f"{key}.NAME" if one.form == "tables" else key
+        marks = ["" if one.is_required else "*optional*", "*local*" if one.is_local else ""]
+        about = _bold(one.words or state_table(one.record).rstrip("."))
+        about = about[:1].upper() + about[1:]
+        heads[table] = f"**[{table}]**{', '.join(['', *filter(None, marks)])}: {about}."
+        lines[table] = []
+    head = "| key | type | default | meaning |\n|---|---|---|---|\n"
+    return "\n\n".join(
+        text + (f"\n\n{head}" + "\n".join(lines[table]) if lines[table] else "")
+        for table, text in heads.items()
+    )
+
+
+def _key(one: Setting, is_marked: bool) -> str:
+    kind = re.sub(r"^an? ", "", describe_type(one.hint).replace("finite number", "number"))
+    kind = re.sub(r"'([^']*)'", r'`"\1"`', kind)
+    kind += ", *local*" if one.is_local and is_marked else ""
+    default = f"`{write_value(parse_text(one.default, one.hint))}`" if one.default else "–"
+    default = "required" if one.is_required else default
+    cells = (f"`{one.name}`", kind, default, _bold(one.words))
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _bold(words: str) -> str:
+    """Mark the words of what decides what is protected."""
+    return re.sub(r"^privacy: ", "**privacy**: ", words, flags=re.IGNORECASE)
 
 
 def _page(page: str) -> str:
@@ -267,7 +335,7 @@ def _block(block: str) -> str:
 
 def _item(text: str) -> str:
     name, _, words = _joined(text).partition(": ")
-    return f"- `{name}`: {words}"
+    return f"- `{name}`: {_bold(words)}"
 
 
 def _joined(text: str) -> str:

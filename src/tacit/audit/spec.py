@@ -39,10 +39,10 @@ class AuditData:
     Attributes:
         set: a known data set.
         file: a CSV, Parquet or NumPy file instead.
-        members: a file with rows that the model was trained on, and
-        strangers: one with rows of the same kind that it was not trained on.
+        members: a file with rows that the model was trained on; goes with ``strangers``.
+        strangers: a file with rows of the same kind that it was not trained on.
         label: the column with the classes in the files.
-        member: a column of `file` that is 1 for members and 0 for strangers.
+        member: a column of ``file`` that is 1 for members and 0 for strangers.
         test_share: of the rows, that are strangers, where they are drawn here.
         rows: take only so many rows in all.
     """
@@ -154,8 +154,9 @@ class LlmModel:
     """[model]: what is attacked.
 
     Attributes:
-        path: a folder with config.json and weights, or a GGUF file.
-        second: another model that was not trained on the texts, for one of the rankings.
+        path: a folder with config.json, weights and tokenizer, or a GGUF file.
+        second: another model with the same tokenizer that was not trained on the texts, for one of
+            the rankings.
     """
 
     path: Path = field(metadata=LOCAL)

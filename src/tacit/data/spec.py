@@ -10,7 +10,16 @@ from tacit.spec import LOCAL, Positive, Share, Stretch, refuse
 
 @dataclass(frozen=True, kw_only=True)
 class RowsTable:
-    """Rows out of a known data set or a file of the owner's."""
+    """Rows out of a known data set or a file of the owner's.
+
+    Attributes:
+        set: a data set known by name, for instance breast-cancer; either this or ``file``.
+        file: the owner's own file: .csv, .npz or .parquet, or a description of a table.
+        label: the column of ``file`` with the classes.
+        part: which rows of a known set.
+        test_share: the share of its rows that are test rows; the published division, else 0.3, if
+            not given.
+    """
 
     set: str | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
@@ -30,10 +39,19 @@ class RowsTable:
 class OwnerTable:
     """[data.owners.NAME]: where one owner's part of the data comes from.
 
-    ``rows`` and ``columns`` take a stretch of it, from the first to before the second; with a
-    public set this is how owners divide it to try things out. ``scale`` divides the columns of a
-    file, so that they keep within ``data.bound``; the owner alone needs it. ``book`` is a file in
-    which it counts what private trainings spend on these rows, up to ``most_epsilon`` together.
+    Attributes:
+        set: a data set known by name, for instance breast-cancer; either this or ``file``.
+        file: the owner's own file: .csv, .npz or .parquet, or a description of a table.
+        label: the column of ``file`` with the classes, or with the numbers to learn.
+        id: the column by which rows of several owners are matched.
+        rows: a stretch of the rows: the first, and the one after the last. With a known set this is
+            how owners divide it to try things out.
+        columns: a stretch of the columns, likewise.
+        scale: divisors of the columns of a file, without id and label, so that they keep within
+            ``data.bound``; a known set has its own.
+        book: a file in which this owner counts what trainings with [privacy] spend on these rows,
+            asked before a row is shared.
+        most_epsilon: what all trainings in the book may spend together; more is refused.
     """
 
     set: str | None = None

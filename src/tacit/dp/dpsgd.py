@@ -36,7 +36,7 @@ _EQUAL = 1e-3  # how far, relatively, what is computed twice may be off
 class DpSgd:
     """How a model is trained.
 
-    Args:
+    Attributes:
         steps: noisy gradient steps.
         sample_rate: the probability with which a record, or a client with all its records, joins a
             batch.

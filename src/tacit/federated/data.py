@@ -31,13 +31,14 @@ class FederatedData:
     """[data]: a known set or a file, and how its rows are divided among simulated clients.
 
     Attributes:
-        set: a known data set.
+        set: a known data set; one of this, ``file`` and ``files``.
         file: a CSV, Parquet or NumPy file instead; on a real node, the rows of this client.
         files: one such file for each simulated client.
         label: the column with the classes in the file.
-        test_share: of the rows, to test on.
+        test_share: of the rows, to test on; the published division, else 0.3 (of a file each row by
+            its own content), if not given.
         rows: take only so many rows to train on.
-        partition: "iid", "shards" or "dirichlet".
+        partition: how rows are divided among simulated clients.
         shards: pieces per client, for "shards".
         alpha: of the Dirichlet draws.
         seed: of the division; not secret.

@@ -61,8 +61,8 @@ class FederatedModel:
 
     Attributes:
         name: a known model.
-        stack: two or more models instead: each trains on rows of its own, and so does a linear
-            model on what they say.
+        stack: against overfitting: two or more models in place of ``name``; each trains on rows of
+            its own, and a linear model on further rows learns what to make of their answers.
         dropout: the share of numbers that is left out in training.
         seed: of the first weights; not secret.
     """
@@ -84,28 +84,34 @@ class Federation:
     Attributes:
         clients: how many take part in a round.
         rounds: how many at most; privacy is planned for all of them.
-        aggregator: how updates become a mean, by its name among `AGGREGATORS` of `federated`.
-        minimum: fewest clients whose mean is shown; 0.6 of them if not given.
+        aggregator: privacy: how updates become a mean, and what the server sees of them.
+        minimum: privacy: fewest clients whose mean is shown; 0.6 of them if not given.
         drop_rate: the share of clients that may fall silent in a round.
-        colluding_share: the share of clients that may work with the server; of all whose keys are
-            named, where the server is "malicious", which chooses who is in a round.
-        server: "curious" follows the protocol and looks; "malicious" may do anything, and wants
-            the clients' keys, and of "keyed" also the authority's.
-        keys: the Ed25519 public keys of all who may be clients, as 64 hexadecimal digits each; a
-            simulation makes keys of its own in their place. Without them whoever runs the server
-            can invent clients: sums are then safe from a curious server only.
-        shuffler: the X25519 public key of the shuffler, in the same way. Without it clients take
-            the key that the server passes on: with one of its own it reads all reports.
-        authority: the X25519 public key of the key authority, in the same way, for "keyed".
+        colluding_share: privacy: the share of clients that may work with the server; of all whose
+            keys are named, where the server is "malicious", which chooses who is in a round. Noise
+            and crowds count on one client less at least, as a client knows its own.
+        server: privacy: "curious" follows the protocol and looks; "malicious" may do anything, and
+            wants the clients' keys, and of "keyed" also the authority's; not with "shuffled",
+            "encrypted" and "bounded".
+        keys: privacy: the Ed25519 public keys of all who may be clients, as 64 hexadecimal digits
+            each; a simulation makes keys of its own in their place. Without them whoever runs the
+            server can invent clients: sums are then safe from a curious server only.
+        shuffler: privacy: the X25519 public key of the shuffler, in the same way. Without it
+            clients take the key that the server passes on: with one of its own it reads all
+            reports.
+        authority: privacy: the X25519 public key of the key authority, in the same way, for
+            "keyed".
         cipher: for "encrypted": "bfv" is fast, "paillier" can share its key.
-        threshold: for "encrypted" with "paillier": how many clients decrypt together; without it
-            all clients share one key.
-        public_key: the file with the clients' public key, for "encrypted" on real nodes; a
-            simulation, which makes its own, refuses it.
+        threshold: privacy: for "encrypted" with "paillier": how many clients decrypt together, more
+            than may collude and at most ``minimum``; without it all clients share one key, and
+            ``colluding_share`` must be 0.
+        public_key: the file with the clients' public key, for "encrypted" on real nodes: `tacit
+            keys NAME --job FILE` makes it with the clients' secrets. A simulation makes its own,
+            and refuses this one.
         verified: whether clients check the sum that the server says, with a key that it has not;
             for "masked", "encrypted" and "keyed".
-        largest_weight: the most examples that a client is given weight for, without privacy; 1
-            weighs all alike, which is usual from Python, and 2^20 in a job file.
+        largest_weight: the most examples that a client is given weight for; 1 weighs all alike. If
+            not given 1 from Python, with [privacy] and with "bounded", and 2^20 in other job files.
         engine: "local" is one process; "flower" is Flower's simulation, on Ray.
         simulated_drops: the share of clients that the local engine lets fall silent.
     """
@@ -276,8 +282,9 @@ class Training:
         l2: weight of half the squared norm of the parameters in the loss.
         augment: change pictures at random before every step: "shift" by up to two pixels, "flip"
             left and right.
-        class_weights: how much an error on each class counts; None for alike. The loss of a batch
-            is the mean over its rows, so that weights of 2 move as far as twice the rate.
+        class_weights: how much an error on each class counts; alike if not given. The loss of a
+            batch is the mean over its rows, so that weights of 2 move as far as twice the rate.
+            With every privacy but the mechanism "objective".
         server_rate: how much of the mean update the model takes.
         momentum: of the server.
         patience: stop after so many rounds without a better accuracy; 0 never stops early.
@@ -321,7 +328,7 @@ class AdaptiveNoise:
             guarantee.
         threshold: below which share of the average a contribution is small, for ``p``.
         select: send only so many entries of an update, chosen by the sparse vector technique; 0
-            sends all.
+            sends all. With "plain".
     """
 
     by: Literal["attributes", "layers"] = "attributes"
@@ -350,20 +357,27 @@ class Privacy:
 
     Attributes:
         kind: who is trusted with what.
-        epsilon: the ε not to exceed after all rounds; not for "none".
-        delta: the δ that goes with it.
+        epsilon: the ε not to exceed after all rounds; not for "none". A plan that cannot is refused
+            before data is read.
+        delta: the δ that goes with it; 1/n or more for n clients is refused, above 0.1/n is warned
+            of.
         clip: largest L2 norm of an update, and for "record" of one record's gradient; longer ones
             are shortened to it.
-        accountant: who computes ε; the first that can, if not given.
+        accountant: who computes ε: "pld", "rdp" (both need `tacit-ml[dp]`), "fourier", "renyi",
+            "advanced" or "basic"; the first that can, if not given.
         reports: how many reports a client makes in a round, for "shuffle".
         method: how such a report is made.
-        mechanism: the shape of the noise; "objective" puts it into the training of linear models,
-            and is about one record of a client.
-        records: fewest rows of a client, for the noise of "nbafl"; for "record", how many rows a
-            client is taken to have: a public number, from which the sampling rate follows.
+        mechanism: the shape of the noise: "gaussian" is discrete and exact; "laplace" for the local
+            kinds; "binomial" (cpSGD) for "central"; "nbafl" for "local" with "plain", where
+            ``epsilon`` sets the published noise and the claim says what it gives; "objective" for
+            "local", one round and the model "linear": every client trains by objective
+            perturbation, and the claim is about one record.
+        records: fewest rows of a client, for "nbafl"; for "record", how many rows a client is taken
+            to have: public, a row is in a batch with probability ``train.batch / records``, and ε
+            counts ``train.steps`` in every round.
         quantile: let the clip follow this quantile of the updates' norms, for "central"; the
-            clients pay for it with one noisy bit a round.
-        adaptive: for "local-adaptive".
+            clients pay for it with one noisy bit a round, which is in the ledger.
+        adaptive: for "local-adaptive": how noise follows contributions.
     """
 
     kind: PrivacyKind = "none"

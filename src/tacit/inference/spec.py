@@ -69,7 +69,27 @@ _LINEAR_FRAC_BITS, _NETWORK_FRAC_BITS = 20, 16
 class InferData:
     """[data]: whose rows, where they come from, and what everyone may assume about them.
 
-    Where ``owners`` have columns of the same rows, ``owner`` is the one of them that gets answers.
+    Attributes:
+        owner: who has the rows, and gets the answers; of several owners of columns, the one of them
+            that gets the answers, by id.
+        owners: for a network without an owner: owners of columns of the same rows, in the order of
+            the training; not under "permuted2". Instead of ``set``, ``file``, ``label``, ``rows``
+            and ``shape``.
+        set: a data set known by name, for instance breast-cancer; either this or ``file``, needed
+            where the owner runs.
+        file: the owner's own .csv, .npz or .parquet file, or a description of a table with text,
+            dates, other encodings, or of a query.
+        label: the column of ``file`` with the true classes, if known; they stay with the owner and
+            serve to measure accuracy.
+        part: which rows of a known set; the division is the same for everyone.
+        test_share: the share of its rows that are test rows; the published division, else 0.3, if
+            not given.
+        rows: a stretch of them: the first, and the one after the last.
+        shape: of a row, for a network with layers; ``model.inputs`` if not given.
+        scale: public divisors, one for each feature of ``file``. Do not take them from the data:
+            everyone learns them. A known set brings its own.
+        bound: privacy: the promised size of a feature after dividing by its scale. Public; a larger
+            value in the data stops the job.
     """
 
     owner: Party
@@ -107,20 +127,32 @@ class InferData:
 
 @dataclass(frozen=True, kw_only=True)
 class InferModel:
-    """[model]: whose network; its layers are public, its weights are not.
+    """[model]: whose model. Without layers and inputs it is one linear layer of one output.
 
-    ``layers`` are the network in words; instead ``code``, as file.py:function, makes a torch
-    module and is run by every party. ``file`` holds its weights by name: .safetensors, as
-    `tacit run` writes them after a training, .pt or .npz. Without an owner the network is shared:
-    ``shares`` name the files that a training left with the two parties of ``protocol.compute``,
-    and ``bound`` is that of the training.
+    Layers are public, weights are not; of a forest the number of trees, their depth, columns and
+    classes are told. How large a linear model's weights are is agreed, ``bound``, and not told.
 
-    Without ``layers`` and ``inputs`` it is one linear layer with one output, whose sign is the
-    class: the owner has its weights in ``file``, makes it by ``code``, or trains it on rows of its
-    own, ``train``. How large its weights are is then agreed, ``bound``, and not told.
-
-    With ``kind`` "forest" it is an ensemble of trees out of ``file``, as XGBoost, LightGBM or
-    `tacit.verify.save_ensemble` write it; only how many trees there are and their depth are told.
+    Attributes:
+        owner: who has the model; nobody, if two parties have shares of a network.
+        kind: "forest" for an ensemble of trees; "logistic" says that the model is linear, and may
+            be left out.
+        train: of a linear model: train it on these rows of its owner before the job; either this,
+            ``file`` or ``code``.
+        layers: the network in words, as in a training; public; either this or ``code``.
+        code: file.py:function. With ``inputs``: makes a torch module with a row of scores per
+            input; every party runs it, and its weights do not count. Without: makes a trained
+            module of one linear layer; the owner runs it.
+        inputs: the shape of a row that the layers take.
+        file: weights by name: .safetensors, .pt (a state_dict; no code is run) or .npz. Of a linear
+            model: weight, one number per feature, and bias, for features divided by their scale. Of
+            a forest: what XGBoost (.json, .ubj), LightGBM or `tacit.verify.save_ensemble` wrote.
+        shares: without an owner: the file with the share that a training left, by party; each needs
+            its own only.
+        bound: the promised size of a weight; public. 256 for a linear model, else 4, if not given.
+            Without an owner ``model.bound`` of the training: less is refused, and weights are
+            compared with it on shares.
+        cap: of a network: where hidden values saturate; if not given nowhere, or where bounds do
+            not fit at the largest of 4096, 1024, 256 and 64 that does.
     """
 
     owner: Party | None = None
@@ -176,9 +208,23 @@ class InferModel:
 class InferProtection:
     """[protocol]: how secrets are protected, by whom, and what the owner of the rows gets.
 
-    ``he`` and ``enclave`` are between the two owners and have no dealer; nor has
-    ``sealed; linear: he; activations: garbled``, whose two computing parties are alone. ``score``,
-    a probability, is for a linear model; ``output``, the last layer, for all others.
+    Attributes:
+        kind: privacy: "sealed": nothing leaks but sizes and the declared result, if all follow the
+            protocol; "checked": nor if one of the two that compute cheats; "permuted3" is cheaper,
+            and the helper sees the inputs of non-linear functions in random order; "permuted2", and
+            the second party of ``compute`` does. Between the two owners alone "he", on ciphertexts,
+            or "enclave", simulated.
+        dealer: hands out randomness; under "permuted3" also the helper. Must not own an input,
+            compute, or work together with one who does. Required but under "he", "enclave" and
+            without a dealer.
+        compute: who computes: two parties that must not work together; data owner and model owner
+            if not given. Left out for a network with an owner; without one it says who has the
+            shares: the owner of the rows may be one of them or another party, and under "permuted2"
+            must be the second.
+        reveal: privacy: what the data owner learns of each row. Linear: the class, or the "score",
+            a probability; scores give the model away after as many rows as it has features.
+            Networks: the position of the largest score, or every score, "output". Under "he"
+            "score" or "output".
     """
 
     kind: InferProtocol
@@ -189,7 +235,14 @@ class InferProtection:
 
 @dataclass(frozen=True, kw_only=True)
 class InferRing:
-    """[ring]: how numbers are written as integers; finer for a linear model unless told."""
+    """[ring]: how numbers are written as integers; finer for a linear model unless told.
+
+    Attributes:
+        frac_bits: binary digits behind the point; 20 for a linear model, else 16, if not given.
+            More are more exact and leave less room for large numbers; a job that could overflow is
+            refused. Under "he" the bits of weights and inputs, 2 to 24: 16, 8, 5 or 4 by the depth
+            of the network.
+    """
 
     frac_bits: FracBits | None = None
 
@@ -476,7 +529,16 @@ def _check_columns(spec: InferSpec) -> Iterator[Problem]:
 class ServeModel:
     """[model]: the network that was trained, and where each server keeps its share.
 
-    ``layers`` in words, or ``code`` as file.py:function, which makes a torch module and is run.
+    Attributes:
+        layers: the network in words, as in its training; public; either this or ``code``.
+        code: file.py:function, which makes a torch module; it is run, and its weights do not count.
+        inputs: the shape of a row that the layers take.
+        shares: the file with each server's share of the model, as a training left it; a server
+            needs its own only.
+        bound: ``model.bound`` of the training; less is refused, and weights are compared with it on
+            shares.
+        cap: where hidden values saturate; if not given nowhere, or where bounds do not fit at the
+            largest of 4096, 1024, 256 and 64 that does.
     """
 
     layers: tuple[str, ...] = ()
@@ -493,7 +555,19 @@ class ServeModel:
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceTable:
-    """[service]: the addresses for clients, what rows look like, and what is revealed."""
+    """[service]: the addresses for clients, what rows look like, and what is revealed.
+
+    Attributes:
+        doors: by server: host:port where it takes clients.
+        reveal: privacy: what a client learns of each of its rows: the class, or every score.
+        bound: the promised size of a feature after dividing by ``scale``; public. Clients compare
+            their rows with it.
+        scale: features are divided by this; public.
+        sizes: batches are filled up with empty rows to one of these sizes, so that few plans serve
+            all.
+        clip: privacy: the servers clip every feature to ``bound`` on shares as well, for clients
+            that do not check: five more rounds for each batch.
+    """
 
     doors: Mapping[str, Annotated[str, Check(parse_address)]] = field(metadata=LOCAL)
     reveal: Literal["class", "score"] = "class"
@@ -505,7 +579,13 @@ class ServiceTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeProtection:
-    """[protocol]: how secrets are protected, by whom."""
+    """[protocol]: how secrets are protected, by whom.
+
+    Attributes:
+        kind: privacy: "sealed" or "permuted3".
+        dealer: hands out randomness; under "permuted3" also the helper. Must not compute.
+        compute: the two servers; they must not work together.
+    """
 
     kind: ProtocolName
     dealer: Party

@@ -41,7 +41,17 @@ Fingerprint = Annotated[str, Check(parse_fingerprint)]
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """[job]: what is computed, and where the result goes."""
+    """[job]: what is computed, and where the result goes.
+
+    Attributes:
+        name: 1 to 32 characters out of a to z, 0 to 9, ``_`` and ``-``; starts with a letter or a
+            digit.
+        kind: what is done; the other tables follow from it.
+        out: folder for the result, ``out/NAME`` if not given; `tacit party` appends ``-PARTY``. One
+            that holds files but no result of tacit is refused; an earlier result with ledgers,
+            shares or weights stays beside the new one as ``NAME.1``. It can be read by its owner
+            alone.
+    """
 
     name: Name
     kind: str
@@ -52,7 +62,14 @@ class Head:
 class WorkerTable:
     """[parties.NAME.worker]: who multiplies for a party, and what follows if it is caught lying.
 
-    An accelerator of the party's host, or a `tacit worker` at an address, known by its key.
+    Attributes:
+        device: an accelerator of the party's host, such as "cuda"; either this or ``address``.
+        address: host:port of a `tacit worker`.
+        key: the fingerprint of that worker, as `tacit keys NAME` prints it on its host.
+        on_failure: what follows when the worker is caught or gone: end with its name (exit code 4),
+            or go on without it.
+        least_terms: products of fewer multiplications stay with the party; measured at the start if
+            not given.
     """
 
     device: str | None = None
@@ -70,7 +87,16 @@ class WorkerTable:
 
 @dataclass(frozen=True, kw_only=True)
 class PartyEntry:
-    """[parties.NAME]: where a party listens, if it does, and the key by which it is known."""
+    """[parties.NAME]: where a party listens, if it does, and the key by which it is known.
+
+    Attributes:
+        address: ``host:port``, or ``[host]:port`` for IPv6, where the others reach it. Of two
+            parties at least one needs an address; `tacit run` does not use it.
+        key: fingerprint of the party's certificate, as `tacit keys NAME` prints it. `tacit party`
+            needs the keys of all; `tacit run` makes throw-away keys for parties without one.
+        enclave: the party attests to all others which code and job it runs, before anything is
+            sent. The only backend is simulated and proves nothing: the report says "no guarantee".
+    """
 
     address: Address | None = field(default=None, metadata=LOCAL)
     key: Fingerprint | None = None
@@ -80,7 +106,14 @@ class PartyEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportChoice:
-    """[report]: what is shown besides the result itself."""
+    """[report]: what is shown besides the result itself.
+
+    Attributes:
+        compare: put the answers of a plain computation beside the private ones; never beside a
+            training with [privacy], whose ε would not cover it. Only `tacit run` can, because it
+            holds all inputs.
+        html: write ``report.html`` beside ``result.json``.
+    """
 
     compare: Literal["plain", "none"] = "plain"
     html: bool = True

@@ -1,16 +1,16 @@
 """The settings of a kind of job as a person fills them in: read off the records of job files.
 
 A form and a dialogue ask for the same fields, with the words of the records' docstrings, and make
-the same tables, which the reader of job files then checks. A new kind appears by itself.
+the same tables, which the reader of job files then checks; the reference lists them. A new kind,
+and a new key of one, appear by themselves.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import cache
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tacit.errors import ConfigError
 from tacit.jobs.toml import parse_toml, write_value
@@ -34,8 +34,11 @@ class Setting:
         is_required: whether a table without it is refused.
         default: the value that stands for nothing, in words; empty if that is nothing.
         wanted: which values it takes, in words.
-        words: what it means.
+        words: what it means, from the record's docstring; code stands in backticks, and what
+            decides what is protected begins with "privacy: ".
+        is_local: whether it is one party's own business, and may differ.
         record: of a table or tables, the record.
+        made: of a table that may be left out, what then stands for it.
         choices: of a choice, the words.
     """
 
@@ -46,19 +49,23 @@ class Setting:
     default: str
     wanted: str
     words: str
+    is_local: bool = False
     record: type | None = None
+    made: object = None
     choices: tuple[str, ...] = ()
 
 
-@cache
-def list_settings(record: type, table: str = "") -> tuple[Setting, ...]:
-    """List the settings of a record; what only concerns waiting and showing comes last."""
-    hints = get_type_hints(record, include_extras=True)
-    words = {
-        one.name: USUAL.get(f"{table}.{one.name}") or USUAL.get(one.name, "")
-        for one in fields(record)
-    } | _attributes(record)
-    found = [_setting(one, hints[one.name], words[one.name]) for one in fields(record)]
+def list_settings(record: type, made: object = None) -> tuple[Setting, ...]:
+    """List the settings of a record; what only concerns waiting and showing comes last.
+
+    Args:
+        record: the class.
+        made: what stands for a table that is left out: its values are the defaults then.
+    """
+    hints, words = get_type_hints(record, include_extras=True), _attributes(record)
+    found = [
+        _setting(one, hints[one.name], words.get(one.name, ""), made) for one in fields(record)
+    ]
     return tuple(sorted(found, key=lambda one: one.name in _LAST))
 
 
@@ -81,7 +88,7 @@ def gather(
         at: where the record stands.
     """
     raw: dict[str, object] = {}
-    for one in list_settings(record, table_of(at)):
+    for one in list_settings(record):
         key = f"{at}.{one.name}" if at else one.name
         if one.form == "table" and one.record is not None:
             inner = gather(one.record, given, names, key)
@@ -94,11 +101,6 @@ def gather(
         elif text := given(key).strip():
             raw[one.name] = parse_text(text, one.hint)
     return raw
-
-
-def table_of(key: str) -> str:
-    """Return the last word of a dotted key."""
-    return key.rpartition(".")[2]
 
 
 def parse_text(text: str, hint: object) -> object:
@@ -137,21 +139,23 @@ def write_value_key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else write_value(key)
 
 
-def _setting(field: "Field[object]", hint: object, words: str) -> Setting:
+def _setting(field: "Field[Any]", hint: object, words: str, made: object) -> Setting:
     form, record, choices = _form(hint)
-    has_factory = field.default_factory is not MISSING
-    is_required = field.default is MISSING and not has_factory
-    default = "" if field.default in (MISSING, None, ()) else show_value(field.default)
-    wanted = "" if form in ("table", "tables", "toml") else describe_type(hint)
+    usual = field.default if field.default_factory is MISSING else field.default_factory()
+    if made is not None and usual is not MISSING:
+        usual = getattr(made, field.name)
+    is_said = usual not in (MISSING, None, ()) and not isinstance(usual, Mapping)
     return Setting(
         name=field.name,
         form=form,
         hint=hint,
-        is_required=is_required,
-        default=default,
-        wanted=wanted,
+        is_required=usual is MISSING,
+        default=show_value(usual) if is_said and record is None else "",
+        wanted="" if form in ("table", "tables", "toml") else describe_type(hint),
         words=words,
+        is_local=field.metadata.get("is_local", False),
         record=record,
+        made=usual if is_said and record is not None else None,
         choices=choices,
     )
 
@@ -181,7 +185,7 @@ def _attributes(record: type) -> dict[str, str]:
     for one in reversed(record.__mro__):
         _, _, listed = (inspect.cleandoc(one.__doc__ or "")).partition("Attributes:\n")
         for name, text in _ATTRIBUTE.findall(listed):
-            found[name] = " ".join(text.split()).replace("``", "")
+            found[name] = " ".join(text.split()).replace("``", "`").rstrip(".")
     return found
 
 
@@ -210,95 +214,12 @@ def _is_plain(value: object) -> bool:
     )
 
 
-def walk(record: type, at: str = "") -> Iterator[tuple[str, Setting]]:
+def walk(record: type, at: str = "", made: object = None) -> Iterator[tuple[str, Setting]]:
     """List every setting of a record and of the tables in it, by dotted key."""
-    for one in list_settings(record, table_of(at)):
+    for one in list_settings(record, made):
         key = f"{at}.{one.name}" if at else one.name
         yield key, one
-        if one.form == "table" and one.record is not None:
-            yield from walk(one.record, key)
-        elif one.form == "tables" and one.record is not None:
-            yield from walk(one.record, f"{key}.NAME")
-
-
-USUAL = {
-    "job.name": "of the job: a to z, 0 to 9, _ and -, at most 32 characters",
-    "job.out": "folder for the result; out/NAME if not given",
-    "address": "host:port where the others reach this party; not used if all run here",
-    "key": "fingerprint that `tacit keys NAME` printed; made and thrown away if all run here",
-    "data.owner": "the party that has the rows and gets the answers",
-    "model.owner": "the party that has the model; nobody if two parties have shares of it",
-    "set": "a data set known by name, for instance breast-cancer or digits",
-    "file": "a file of one's own: .csv, .npz or .parquet, or a description of a table",
-    "model.file": "weights by name: .safetensors, .pt or .npz",
-    "label": "the column of the file with the true classes",
-    "id": "the column by which rows of several owners are matched",
-    "part": "which rows of a known set",
-    "test_share": "the share of rows to measure on",
-    "rows": "a stretch of rows: the first, and the one after the last",
-    "columns": "a stretch of columns: the first, and the one after the last",
-    "shape": "of a row, for layers that want pictures",
-    "scale": "divisors of the columns, so that features keep within the bound; public",
-    "data.bound": "promised size of a feature after scaling; public, larger values stop the job",
-    "service.bound": "promised size of a feature after scaling; public",
-    "model.bound": "promised size of a weight; public",
-    "model.kind": "logistic says that the model is linear; may be left out",
-    "layers": "the network in words, for instance dense 64, relu, dense 10",
-    "protocol.layers": "another protocol for a kind of function, for instance activations",
-    "code": "file.py:function that makes the model; it is run",
-    "inputs": "the shape of a row that the layers take",
-    "shares": "the file with each party's share of the model",
-    "cap": "where hidden values saturate; what fits if not given",
-    "protocol.kind": "sealed shows nothing but sizes and declared results; permuted3 is cheaper, "
-    "and a helper sees values in random order; permuted2 shows them to the second party",
-    "dealer": "the party that hands out randomness; it must not compute or own an input",
-    "compute": "the two parties that compute; they must not work together",
-    "reveal": "what is told of each row",
-    "frac_bits": "binary digits behind the point",
-    "split": "whether owners have different rows, or columns of the same rows",
-    "labels": "the owner of the labels, where columns are split",
-    "show_to": "who learns loss and accuracy on the way",
-    "give_to": "who gets the weights; without it they stay shared",
-    "score_to": "who learns the scores of the rows to measure on, in the end",
-    "epochs": "passes over the data",
-    "batch": "rows in a step",
-    "steps": "of training",
-    "rate": "learning rate",
-    "server_rate": "learning rate of the server",
-    "schedule": "how the learning rate goes on",
-    "optimiser": "how weights follow gradients",
-    "momentum": "of the optimiser",
-    "decay": "of Adam's second moments",
-    "clip": "largest norm of a gradient",
-    "weight_decay": "how strongly weights are drawn to 0",
-    "l2": "weight of the squared norm of the weights, against overfitting",
-    "augment": "changes pictures at random, against overfitting",
-    "patience": "rounds without a better accuracy after which it stops; 0 never",
-    "loss": "softmax for several classes, logistic for one score of two",
-    "class_weights": "how much an error on each class counts",
-    "seed": "of public choices; not secret",
-    "look_every": "steps between two looks at loss, accuracy and the size of weights",
-    "keep": "write checkpoints to go on from",
-    "device": "where it is computed: cpu or cuda",
-    "sample_rate": "the chance of a row to be in a step",
-    "multiplier": "how much larger the noise is than what one row can change",
-    "noise": "how the noise is drawn",
-    "learner.kind": "for instance kmeans, logistic-regression, random-forest, gradient-boosting",
-    "parameters": "of the learner, a line each: name = value",
-    "standardise": "bring columns to mean 0 and variance 1 first",
-    "also_defend": "further defences",
-    "doors": 'where each server takes clients: name = "host:port"',
-    "sizes": "of batches",
-    "on_failure": "stop, or go on without the worker, once it is caught lying",
-    "least_terms": "products with fewer terms are computed here",
-    "enclave": "prove by an enclave what this party runs; simulated, for trying it out",
-    "data.features": "a public rule that turns rows into others, for instance hog",
-    "book": "a file in which this owner counts what private trainings spend on its rows",
-    "most_epsilon": "what all trainings in the book may spend together",
-    "accumulate": "batches whose gradients make one step",
-    "warmup": "steps in which the learning rate grows to its full size",
-    "compare": "put a plain computation beside the private one, where all inputs are here",
-    "model.train": "names of layers that learn as a whole beside adapters",
-    "html": "write a page beside the result",
-}
-"""What settings mean that records do not explain one by one, by key or by table and key."""
+        if one.record is not None:
+            inner = f"{key}.NAME" if one.form == "tables" else key
+            for below, setting in walk(one.record, inner, one.made):
+                yield below, replace(setting, is_local=setting.is_local or one.is_local)

@@ -30,7 +30,12 @@ _WEEK_S = 7 * 86400.0
 
 @dataclass(frozen=True, kw_only=True)
 class ClientEntry:
-    """[clients.NAME]: the key by which a client is known."""
+    """[clients.NAME]: the key by which a client is known.
+
+    Attributes:
+        key: fingerprint of the client's certificate, as `tacit keys NAME` prints it; made at the
+            first start if not given.
+    """
 
     key: Fingerprint | None = None
 

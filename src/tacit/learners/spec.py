@@ -83,8 +83,12 @@ class BlockTable:
     """[data.blocks.NAME]: some rows of the whole table, whose columns several owners have.
 
     Attributes:
-        columns: by owner, which columns of the whole it has, from the first to before the second.
-        labels: who has the labels of these rows, where the learner wants labels.
+        columns: by owner, which columns of the whole table it has, from the first to before the
+            second. In every block each column belongs to one owner, and every owner is in one
+            block: overlaps and holes are refused. ``data.owners.NAME.columns`` chooses from the
+            owner's own file.
+        labels: who has the labels of these rows, where the learner wants labels; it may have no
+            columns.
     """
 
     columns: Mapping[str, Stretch]
@@ -108,16 +112,25 @@ class FitData:
 
     Attributes:
         owners: of rows, or of columns of the same rows; the first two compute unless told so.
-        split: what owners divide between them.
-        blocks: with ``both``, the rows of the whole by name, and who has which columns of them.
+            Missing values are refused.
+        split: what owners divide between them: "rows"; "columns" of the same rows, matched by id;
+            or "both", blocks of rows in each of which owners have different columns (on shares,
+            every learner but "extreme-learning").
+        blocks: with "both", the rows of the whole by name, and who has which columns of them. Ids
+            are matched within a block (``matching = "exact"``) and never between blocks: nobody
+            notices an id that is in two of them, and it counts twice.
         labels: the owner of the labels, where columns are split and the learner wants labels.
-        classes: how many there are; found out from the labels if not given.
-        test_share: of rows that are measured on and not learned from; 0 measures on all rows.
-        seed: of the public coins that choose them.
-        matching: how rows are matched where columns are split: ``exact`` among the owners,
-            ``helper`` by keyed tags, ``fuzzy`` by names that are spelt alike, ``hidden`` as
-            ``fuzzy`` and without telling the owners which rows match.
-        likeness: from which two names count as one.
+        classes: how many there are; found out from the labels if not given, and everyone is told
+            the largest label.
+        test_share: of every owner's rows, drawn by public coins, to measure on and not to learn
+            from; 0 measures on the rows learned from.
+        seed: of these coins.
+        matching: privacy: how rows are matched where columns are split: "exact" among the owners;
+            "helper" by keyed tags at a helper; "fuzzy" between two owners by Bloom filters of names
+            that are spelt alike (``id`` is a column of a described file that is skipped there);
+            "hidden" as "fuzzy", and only the helper knows which rows match, once: further jobs on
+            the same rows tell an owner who has more of them.
+        likeness: from which Dice coefficient two names count as one.
     """
 
     owners: Mapping[Party, OwnerTable]
@@ -138,9 +151,14 @@ class FitData:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerTable:
-    """[learner]: which one, with its parameters; ``standardise`` brings columns to one scale first.
+    """[learner]: which one, with its parameters.
 
-    Parameters are those of the class in `tacit.learners`, by their names there.
+    Attributes:
+        kind: which one: kmeans, gaussian-bayes, categorical-bayes, linear-regression, ridge, lasso,
+            extreme-learning, logistic-regression, linear-svc, pca, k-neighbours, decision-tree,
+            random-forest, gradient-boosting or gradient-boosting-regression.
+        parameters: those of its class in `tacit.learners`, by their names there.
+        standardise: bring columns to mean 0 and variance 1 first, on shares; not for trees.
     """
 
     kind: str
@@ -218,11 +236,13 @@ class FitProtection:
     """[protocol]: how rows are protected while the learner learns.
 
     Attributes:
-        kind: a protocol on shares, or ``cipher`` for the published ways by a cipher.
-        dealer: who prepares masks, on shares; matches ids where it is asked to.
-        compute: which two owners compute, on shares.
-        cipher: which one, by a cipher.
-        helper: by a cipher, who matches ids, and is the coordinator where matching is hidden.
+        kind: privacy: a protocol on shares, as in a training, or "cipher" for the published ways by
+            a cipher, which show more.
+        dealer: who prepares masks, on shares; the helper of ``data.matching``. Owns no data.
+        compute: which two owners compute, on shares; the first two if not given.
+        cipher: by a cipher, which one; matching that is hidden takes "paillier".
+        helper: by a cipher, who matches ids, and is the coordinator where matching is hidden; owns
+            no data.
     """
 
     kind: Annotated[str, Check(_parse_way)]
@@ -237,13 +257,18 @@ class Reveal:
     """[reveal]: who is shown what; nothing is shown to anyone who is not named.
 
     Attributes:
-        score: accuracy, R² or inertia on the rows that are measured on.
-        auc: the area under the ROC curve, of two classes.
-        confusion: how many rows of each class are taken for which.
-        calibration: rows, mean chance and share of class 1, by steps of the chance.
-        answers: an answer for every row that is measured on.
-        coefficients: what was learned: coefficients, centres, means, components.
-        trees: boosted trees as a file of XGBoost, with where owners cut their columns.
+        score: privacy: who learns accuracy, R² or inertia on the rows that are measured on.
+        auc: privacy: who learns the area under the ROC curve, of two classes.
+        confusion: privacy: who learns how many rows of each class are taken for which.
+        calibration: privacy: who learns rows, mean chance and share of class 1, by steps of the
+            chance.
+        answers: privacy: who learns an answer for every row that is measured on (predictions.csv);
+            with split "both" an owner finds ids of its own block, and rows of other blocks by their
+            numbers.
+        coefficients: privacy: who learns what was learned: coefficients, centres, means, components
+            (coefficients.npz).
+        trees: privacy: who gets boosted trees as a file of XGBoost (trees.json), with where every
+            owner of columns has cut: quantiles of its columns.
     """
 
     score: tuple[Party, ...] = ()

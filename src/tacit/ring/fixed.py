@@ -20,7 +20,12 @@ FracBits = Annotated[int, Ge(1), Le(MAX_FRAC_BITS)]
 
 @dataclass(frozen=True, kw_only=True)
 class FixedPoint:
-    """[ring]: how numbers are written as integers."""
+    """[ring]: how numbers are written as integers.
+
+    Attributes:
+        frac_bits: binary digits behind the point. More are more exact and leave less room for large
+            numbers; a job that could overflow is refused.
+    """
 
     frac_bits: FracBits = 16
 

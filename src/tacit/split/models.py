@@ -30,10 +30,11 @@ class NetworkSpec:
 
     Attributes:
         kind: mlp, two-conv, resnet20, resnet20-quarters, vit, textcnn or gru4rec.
-        cut: the last layer of the feature owners' part.
+        cut: the last layer of the feature owners' part; another than the usual only of a known set.
         width: of the layer named "cut".
-        hidden: width of a hidden layer between that and the logits; 0 for none.
-        vocabulary: for a model that reads tokens, how many there are; 0 stands for none.
+        hidden: width of a hidden layer in the label owner's part; 0 for none.
+        vocabulary: for "textcnn" and "gru4rec", which read files whose columns are tokens: how many
+            different ones there are; 0 stands for none.
     """
 
     kind: str = "mlp"

@@ -30,12 +30,14 @@ class SplitData:
         features: the parties that own features; of a known set they get equal blocks of columns.
             The owner of the labels may be one of them: what it computes from its own stays with it.
         labels: the party that owns the labels.
-        set: a known data set; every party takes its part of it.
+        set: a known data set, of which every party takes its part; either this or ``files``.
         files: each party's own file instead; the same rows in the same order, unless matched.
-        match: a column with numbers that every party's file has: rows are matched by it, privately.
-        label: the column with the classes in the label owner's file.
+        match: with files: a column with whole numbers that every party's file has: rows are matched
+            by it, in private.
+        label: with files: the column with the classes in the label owner's file.
         classes: how many classes there are, if the data comes from files.
-        test_share: of the rows, to test on.
+        test_share: of the rows, to test on; the published division, else 0.3 (of a file each row by
+            its own content), if not given.
         rows: take only so many rows to train on.
     """
 
@@ -78,7 +80,13 @@ class SplitData:
 
 @dataclass(frozen=True, kw_only=True)
 class CutSpec:
-    """[split]: what travels between the parts, and what protects it."""
+    """[split]: what travels between the parts, and what protects it.
+
+    Attributes:
+        defend: privacy: what protects the cut layer; a setting that its kind does not have is
+            refused. Only "label-dp" protects the labels of the rows trained on.
+        also_defend: further defences, each a table like ``defend``.
+    """
 
     compress: Compression = field(default_factory=Compression)
     defend: Defence | None = None
@@ -92,17 +100,17 @@ class TrainingPace:
     Attributes:
         epochs: how often every row is taken.
         batch: rows of one step.
-        micro_batches: parts of a batch that are under way at once; the step is the same as with
-            one part, but for batch norm and pairwise losses, which see one part at a time.
+        micro_batches: parts of a batch that are under way at once; the step is the same as with one
+            part, but for batch norm and pairwise losses, which see one part at a time.
         in_flight: batches under way at once. With s of them the gradient of a batch is taken at
             weights that are s − 1 steps old, and applied to the newest.
         rate: the learning rate of both sides, or of the feature owners alone.
-        label_rate: that of the label owner, if it is not the same. A compressed cut layer wants
-            it larger: a row moves few columns of the label owner's matrix.
+        label_rate: that of the label owner, if it is not the same. A compressed cut layer wants it
+            larger: a row moves few columns of the label owner's matrix.
         optimiser: "sgd" with momentum 0.9, or "adam".
         weight_decay: of both sides.
         checkpoint_every: steps between checkpoints; 0 for the end of every epoch.
-        class_weights: how much an error on each class counts; None for alike. Public: weights
+        class_weights: how much an error on each class counts; alike if not given. Public: weights
             that follow the counts of the label owner's rows tell those counts.
     """
 
@@ -147,7 +155,9 @@ class ServeSpec:
     The rows to ask about are those of the feature owners' files, or the test rows of a known set.
 
     Attributes:
-        models: the folder with this party's trained part, as a training left it.
+        models: the folder with this party's trained part, as a training left it: nothing is
+            trained. A label owner with features needs a file with its columns of the same rows in
+            the same order.
     """
 
     models: Path = field(metadata=LOCAL)
@@ -155,15 +165,7 @@ class ServeSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSpec:
-    """A model that is cut between those who have features and the one who has labels.
-
-    Attributes:
-        data: whose features, whose labels; how many classes, which may become known later.
-        model: which network, where a program does not bring its own, and at which layer it is cut.
-        split: what travels at the cut, and what protects it.
-        train: how it learns.
-        serve: where a trained model lies that is asked, instead of training one.
-    """
+    """A model that is cut between those who have features and the one who has labels."""
 
     data: SplitData
     model: NetworkSpec = field(default_factory=NetworkSpec)

@@ -36,11 +36,13 @@ class TextData:
     """[data]: the texts.
 
     Attributes:
-        texts: JSON lines with ``text`` and, if owners are the unit, ``owner``.
-        public: passages that anybody may know, one in a line: textbooks, say.
+        texts: JSON lines with text and, if owners are the unit, owner; without one a line is its
+            own.
+        public: passages that anybody may know, one in a line: textbooks, say; the model is tuned on
+            them first.
         terms: words of the field, one in a line, for scientificity.
         test_share: of the owners, held back to measure on.
-        length: most tokens that the model is given in a row.
+        length: most tokens that the model is given in a row; longer texts are cut.
     """
 
     texts: Path = field(metadata=LOCAL)
@@ -72,7 +74,8 @@ class TextPolicy:
     """[policy]: what is private.
 
     Attributes:
-        patterns: kinds of numbers, dates and addresses; all that there are if empty.
+        patterns: kinds of numbers, dates and addresses: email, id, phone, date, age, dose, digits,
+            numerals; all of them if empty.
         terms: a file of words, one in a line: names, say.
     """
 
@@ -96,10 +99,11 @@ class Tuning:
     """How a model is tuned, and what protects the texts.
 
     Attributes:
-        method: "jft" (redacted texts, then noise), "all-dp", "vote", or "none".
+        method: privacy: "jft" (redacted texts, then noise), "all-dp", "vote" (redacted, with
+            numbers from a budget), or "none".
         epsilon: that the training with noise spends.
         delta: of it; a tenth of one in the number of units if not given.
-        unit: what is protected as one.
+        unit: privacy: what is protected as one.
         epochs: without noise, on redacted texts or all.
         rate: of that; 0.003 for a new model and 0.0002 for one that is given, which would forget
             what it knows at more, if not given.
@@ -166,13 +170,14 @@ class TextPlan(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class TextTrain(Tuning):
-    """[train]: how.
+    """[train]: how the model is tuned, and what protects the texts.
 
     Attributes:
         public_epochs: on the public texts, before.
         seed: of the order of rows; noise has none.
-        most_epsilon: that all trainings on these texts may spend together; they are counted in a
-            file beside the texts, whether this is given or not.
+        most_epsilon: that all trainings on these texts may spend together; they are counted in
+            TEXTS.owners.spent.json (or .texts.) beside the texts, whether this is given or not.
+            Needs ``report.compare = "none"``.
     """
 
     public_epochs: Count = 3
@@ -201,7 +206,7 @@ class TextCanaries:
         count: numbers of each form.
         copies: of each, all of one owner's.
         signs: of a number.
-        forms: how they are written.
+        forms: how they are written: digits, full-width digits, Chinese digits.
     """
 
     count: Count = 4

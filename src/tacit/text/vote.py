@@ -33,7 +33,8 @@ class Ballot:
     Attributes:
         voters: models, each of another shard of the owners.
         clip: how far a voter may move a score away from the public model's.
-        temperature: by which scores are divided.
+        temperature: by which scores are divided: a token costs ε = 4 · clip / (voters ·
+            temperature).
     """
 
     voters: Annotated[int, Ge(2)] = 16

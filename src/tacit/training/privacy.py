@@ -53,13 +53,16 @@ class Privacy:
     """What a training may tell about one record.
 
     Attributes:
-        epsilon: of the whole training, looks included.
-        delta: at which it holds; below one over the number of rows.
-        clip: how long the gradient of a record may be; rows have norm 1 at most.
-        looks: what is shown on the way of rows that are kept for measuring: nothing; the number of
-            right answers with noise, which is paid for; or loss and accuracy as they are, of rows
-            about which nothing is promised.
-        look_noise: the standard deviation of that noise, in rows, and of the noise of a choice.
+        epsilon: privacy: of the whole training, looks included: what it may tell about one record,
+            towards every single party. Only under "sealed".
+        delta: privacy: at which it holds; below one over the number of rows.
+        clip: how long the gradient of a record may be, from 2^-6 to 2; owners shorten rows to norm
+            1.
+        looks: what ``show_to`` sees on the way of rows that are kept for measuring: nothing; the
+            number of right answers with noise, which is paid for; or loss and accuracy as they are,
+            of rows about which nothing is promised.
+        look_noise: the standard deviation of that noise, in rows, from 1 to 256, and of the noise
+            of a choice.
         start: what a training begins with: public weights; or models that owners train alone with
             DP, which meet on shares: their average, or the "best" of these and their average by
             right answers with noise. None of it is ever opened, and all of it is in the ledger.
@@ -67,9 +70,10 @@ class Privacy:
         noise: where it comes from: all parties draw "parts" of it; or it is "joint", sampled on
             shares by the two that compute: nobody knows more than a small part of it, and less is
             needed in all.
-        sampling: "none" for all rows in every step, whose claim holds towards everyone; "hidden"
-            for steps on rows that the two computing parties draw: their claim is the one of steps
-            on all rows, that of everyone else is smaller.
+        sampling: privacy: "none" for all rows in every step, whose claim holds towards everyone;
+            with "hidden" each row is in a step with probability ``batch`` over rows, drawn by the
+            two parties that compute: their claim is the one of steps on all rows, that of everyone
+            else is smaller.
     """
 
     epsilon: float

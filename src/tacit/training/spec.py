@@ -35,9 +35,20 @@ BOUND, PRIVATE_BOUND = 4.0, 64.0
 class TrainData:
     """[data]: who owns what, and what everyone may assume about it.
 
-    ``features`` is a public rule by which every owner turns its own rows into others: "hog", a
-    public network ("images:FILE" or "texts:FOLDER"), or file.py:function, which makes a callable;
-    it is run.
+    Attributes:
+        owners: of rows, or of columns of the same rows; none of them deals.
+        split: whether owners have different rows, or different columns of the same rows, matched by
+            id.
+        labels: the owner of the labels; needed with "columns", refused with "rows".
+        shape: of a row, for layers that want pictures; flat if not given.
+        features: with split rows: a public rule by which every owner turns its own rows into others
+            before anything else: "hog", histograms of gradients of pictures (``shape`` two
+            numbers); "images:FILE", EfficientNet-Lite0 without its last layer (its weights as
+            safetensors; ``shape`` 3, height, width; values from 0 to 1); "texts:FOLDER", a sentence
+            encoder (model.onnx and tokenizer.json; owners' files have lines with text and label;
+            needs `tacit-ml[networks]`); or file.py:function, which makes a callable; it is run.
+        test_share: share of the rows, drawn by the seed, to measure on.
+        bound: the promised size of a feature after scaling; public.
     """
 
     owners: Mapping[Party, OwnerTable] = field(default_factory=dict)
@@ -62,18 +73,26 @@ class TrainModel:
     """[model]: the network, and how large weights and hidden values may be.
 
     Attributes:
-        layers: the network in words, or
-        code: as file.py:function, which makes a torch module; it is run.
-        file: weights to start from, which are public; drawn by ``seed`` if there is none.
-        bound: how large a weight may get; 4 if not given, and 64 with privacy, where it saturates.
-        cap: where hidden values and gradients saturate.
-        seed: of the weights to start from.
-        adapters: the rank of LoRA matrices; then these alone learn, and all else is public.
-        adapt: last names of the layers that get them; all linear ones if not given.
-        train: names of layers that learn as a whole beside adapters.
-        table: the name of the embedding, public and as it is: owners look their own ids up.
-        head: the name of the last linear layer, public and as it is: owners compute the loss from
-            the last hidden states of their own rows, which they see.
+        layers: the network in words: "dense OUT", "conv OUT SIZE [STRIDE [PADDING]]", "avgpool
+            SIZE", "maxpool SIZE", "flatten", activations; either this or ``code``.
+        code: file.py:function, which makes a torch module that ends in an nn.Linear; it is run.
+        file: weights to start from (.safetensors, .pt or .npz), which are public; drawn by ``seed``
+            if there is none.
+        bound: how large a weight may ever get; two bits about it are opened at every look, and it
+            may be raised while a training goes on. 4 if not given; with [privacy] 64, where weights
+            saturate and nothing is opened.
+        cap: where hidden values and their gradients saturate; what fits if not given.
+        seed: of the weights to start from, which are public.
+        adapters: the rank of LoRA matrices; then these alone learn, and all else is public and
+            stays. The weights given out have them merged in.
+        adapt: with ``adapters``: last names of the layers that get them; all linear ones if not
+            given.
+        train: with ``adapters``: names of layers that learn as a whole.
+        table: with the loss next-token: the name of the nn.Embedding, public and as it is: owners
+            look their own ids up.
+        head: privacy: the name of the last nn.Linear, without bias, public and as it is: owners
+            compute the loss. Each sees the last hidden states of its own rows in every step, which
+            the ledger names; labels are never shared. Not with [privacy].
     """
 
     layers: tuple[str, ...] = ()
@@ -97,10 +116,29 @@ class TrainModel:
 class Training(Optimiser):
     """[training]: how weights are changed.
 
-    ``batch`` is 128 if not given, or less where there are fewer rows; with privacy it is all rows
-    to train on, unless rows are sampled. ``accumulate`` parts make a step, one after the other.
-    With the loss "next-token" rows are ids, each to be told from those before it, and there are no
-    labels.
+    Attributes:
+        epochs: passes over the data.
+        batch: rows in a step; 128 if not given, or less where there are fewer; with [privacy] all
+            rows to train on, unless they are sampled.
+        rate: the learning rate.
+        schedule: how the rate goes on: by epochs, or "linear" by tenths of the training, to a tenth
+            of the rate.
+        warmup: over so many steps, in tenths, the rate grows to what it is.
+        accumulate: in so many parts, one after the other, a step goes through its rows, which takes
+            less memory.
+        optimiser: how weights follow gradients.
+        momentum: of "momentum" and "adam": how much of the velocity, or of Adam's mean, stays.
+        decay: how much of Adam's mean square stays.
+        clip: the largest Euclidean norm of a batch's mean gradient; not clipped if not given.
+        weight_decay: how much of every weight a step takes away, before the rate.
+        loss: "softmax" for several classes, "logistic" for one score of two; with "next-token" rows
+            are ids of tokens without labels, each to be told from those before it: ``model.code``
+            makes a module of ids that ends in an nn.Linear over the vocabulary, and the perplexity
+            is shown.
+        class_weights: how much an error on each class counts; all alike if not given.
+        seed: of the order of rows, which is public.
+        look_every: steps between two looks at loss, accuracy and the size of weights.
+        keep: write checkpoints to go on from.
     """
 
     epochs: Count = 1
@@ -128,7 +166,18 @@ class Training(Optimiser):
 class TrainProtection:
     """[protocol]: how secrets are protected, and what is revealed to whom.
 
-    ``layers`` gives kinds of functions (activations, norms, softmax) protocols of their own.
+    Attributes:
+        kind: privacy: "sealed", "permuted3" or "permuted2", with protocols of their own for kinds
+            of functions after it if wanted, as "sealed; activations: permuted3".
+        dealer: hands out randomness; under "permuted3" also the helper. Owns no data.
+        layers: privacy: protocols for kinds of functions: activations, norms, softmax (with losses
+            and whatever else is done with scores); linear is always "sealed".
+        compute: the two parties that compute, which must not work together; the first two owners if
+            not given.
+        show_to: privacy: who learns loss and accuracy on the way; nobody if not given.
+        give_to: privacy: who gets the weights; without it they stay shared.
+        score_to: privacy: who learns the scores of the rows kept for measuring, in the end; an
+            owner of labels among them measures F1, AUC, KS and calibration.
     """
 
     kind: ProtocolName

@@ -14,8 +14,9 @@ class Patience:
 
     Attributes:
         connect_s: until every peer is connected, at the start.
-        silence_s: without a single byte from a peer that we wait for, heart-beats included.
-        heartbeat_s: an idle side sends a heart-beat this often.
+        silence_s: without a single byte from a peer that we wait for, heart-beats included; at
+            least twice ``heartbeat_s``.
+        heartbeat_s: how often an idle side sends a heart-beat.
         stall_s: for one wanted frame, or until a peer has taken what is on its way to it when we
             leave, however lively it is; raise it for slow networks.
     """

@@ -15,8 +15,8 @@ class VerifyModel:
     """[model]: the tree ensemble.
 
     Attributes:
-        file: XGBoost's .json or .ubj, LightGBM's text, or what `tacit.verify` saved.
-        beside: files of models of other sizes to put beside it.
+        file: XGBoost's .json or .ubj, LightGBM's text, or what `tacit.verify.save_ensemble` wrote.
+        beside: models of other sizes to put beside it, for the effect of trees × depth.
     """
 
     file: Path = field(metadata=LOCAL)
@@ -29,9 +29,10 @@ class VerifyData:
 
     Attributes:
         file: a CSV, Parquet or NumPy file.
-        label: the column with the true classes.
+        label: the column with the true classes. An empty cell is a missing value, if the model
+            knows them.
         rows: only the first so many.
-        shape: HEIGHTxWIDTH, if the features are the pixels of an image.
+        shape: HEIGHTxWIDTH, as "28x28", if the features are the pixels of an image.
     """
 
     file: Path = field(metadata=LOCAL)
@@ -45,13 +46,13 @@ class Question:
     """[verify]: what is asked about every row.
 
     Attributes:
-        eps: how far every feature may move.
+        eps: how far every feature may move that is there and is no category.
         rho: for a regression, how far the output may move.
         claim: the verified robust accuracy that is claimed; less ends the job with exit code 3.
         seconds: budget per row.
         importance: rows to find robust feature sets for.
         workers: rows verified at once.
-        ray: the address of a Ray cluster that does the work.
+        ray: the address of a Ray cluster that does the work, "local" for this machine's cores.
     """
 
     eps: float

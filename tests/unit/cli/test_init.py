@@ -11,7 +11,7 @@ from rich.console import Console
 from tacit.cli.commands.examples import first_tables
 from tacit.cli.commands.init import interview
 from tacit.errors import InputError
-from tacit.jobs.fields import gather, list_settings, parse_text, show_value, state_table, walk
+from tacit.jobs.fields import gather, list_settings, parse_text, show_value
 from tacit.jobs.kinds import KINDS, load_job, read_job
 from tacit.jobs.toml import write_toml
 
@@ -75,14 +75,6 @@ def test_nothing_is_written_over_and_leaving_writes_nothing(tmp_path):
     with pytest.raises(click.Abort):
         interview("infer", tmp_path / "other.toml", Console(file=io.StringIO()), leave)
     assert not (tmp_path / "other.toml").exists()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_settings_and_tables_are_explained(kind):
-    settings = dict(walk(KINDS[kind]().record))
-    plain = [one for one in settings.values() if one.record is None]
-    assert sum(bool(one.words) for one in plain) >= 0.9 * len(plain)
-    assert all(state_table(one.record) for one in settings.values() if one.record is not None)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

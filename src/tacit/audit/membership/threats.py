@@ -98,12 +98,13 @@ class Effort:
     """[audit]: what is tried, and with how much effort.
 
     Attributes:
-        threats: some of the membership threats; all that the target allows if empty.
+        threats: what an attacker is taken to see: some of scores, labels, shadows, gradients,
+            participant; all that the target allows if empty.
         shadows: shadow models; even.
         canaries: in the one run that bounds ε.
         rounds: trials of a single round.
-        confidence: of the ε lower bounds from one run; rounds are tried at 1 − 1e-6, or at this
-            if it is larger.
+        confidence: of the ε lower bounds from one run; rounds are tried at 1 − 1e-6, or at this if
+            it is larger.
         seed: of coins, models and attacks.
         workers: processes that train shadow models.
         cache: a folder for shadow models' outputs; beside the result if not given.

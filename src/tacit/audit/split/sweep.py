@@ -41,7 +41,8 @@ class CutAudit:
         leaked_per_class: labels that the attacker holds.
         before: an earlier layer to attack too, as the bottom model names it.
         sweep: strengths of the main defence to draw the frontier with; each trains a model.
-        ray: the address of a Ray cluster of one's own to train them on, or "local".
+        ray: the address of a Ray cluster of one's own to train them on, which gets the data of all
+            parties; "local" for this machine's cores.
         tsne: whether to draw the cut layer by t-SNE besides PCA.
     """
 

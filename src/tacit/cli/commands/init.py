@@ -9,7 +9,7 @@ from rich.console import Console
 from tacit.cli.commands.examples import WANTS, first_tables
 from tacit.cli.screen import say
 from tacit.errors import InputError
-from tacit.jobs.fields import Setting, gather, list_settings, show_value, table_of
+from tacit.jobs.fields import Setting, gather, list_settings, show_value
 from tacit.jobs.folder import write_text
 from tacit.jobs.kinds import KINDS, read_job
 from tacit.jobs.toml import write_toml
@@ -113,7 +113,7 @@ def _leaves(
     record: type, raw: Mapping[str, object], at: str = ""
 ) -> Iterator[tuple[str, Setting, object]]:
     """List the settings that can be asked for, with the value that each has."""
-    for one in list_settings(record, table_of(at)):
+    for one in list_settings(record):
         key, value = f"{at}.{one.name}" if at else one.name, raw.get(one.name)
         inner = value if isinstance(value, dict) else {}
         if key == "job.kind":

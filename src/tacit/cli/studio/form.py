@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tacit.cli.studio.words import Words
-from tacit.jobs.fields import Setting, list_settings, show_value, state_table, table_of
+from tacit.jobs.fields import Setting, list_settings, show_value, state_table
 from tacit.report.markup import Markup, concat, keep_lines, tag
 
 _PARTIES = frozenset({"owner", "dealer", "labels", "compute", "features", "show_to", "give_to"})
@@ -32,7 +32,7 @@ class Form:
         if setting.form == "tables":
             inner = self._tables(setting, key, value if isinstance(value, dict) else {})
         else:
-            inner = self._fields(setting.record, key)
+            inner = self._fields(setting, key)
         about = tag("p", state_table(setting.record), class_="help")
         is_open = setting.is_required or bool(value) or self._is_wrong(key)
         title = f"[{key}]"
@@ -40,10 +40,10 @@ class Form:
             return tag("details", tag("summary", title), about, inner, class_="table")
         return tag("fieldset", tag("legend", title), about, inner)
 
-    def _fields(self, record: type, at: str) -> Markup:
+    def _fields(self, table: Setting, at: str) -> Markup:
         first: list[str] = []
         more: list[str] = []
-        for one in list_settings(record, table_of(at)):
+        for one in list_settings(table.record, table.made) if table.record else ():
             key = f"{at}.{one.name}"
             if key == "job.kind":
                 continue
@@ -65,7 +65,7 @@ class Form:
                 aria_label=f"{self._words('Remove')} {name}",
             )
             hidden = tag("input", type="hidden", name=f"{key}.*", value=name)
-            inner = self._fields(setting.record, f"{key}.{name}") if setting.record else ""
+            inner = self._fields(setting, f"{key}.{name}")
             boxes.append(tag("fieldset", tag("legend", name, " ", remove), hidden, inner))
         wrong = self._problem(key)
         place = f"add-{key}"
@@ -103,13 +103,16 @@ class Form:
             box = tag("input", value=text, placeholder=one.default or None, list=named, **marks)
         needed = tag("span", self._words("required"), class_="needed") if one.is_required else ""
         wanted = "" if one.wanted in _PLAIN or one.choices else one.wanted
-        hint = " · ".join(filter(None, (one.words.rstrip("."), wanted)))
+        words = [
+            tag("code", part) if at % 2 else part for at, part in enumerate(one.words.split("`"))
+        ]
+        hint = [*words, f" · {wanted}" if one.words and wanted else wanted]
         return tag(
             "div",
             tag("label", one.name, " ", needed, for_=key),
             box,
             self._problem(key),
-            tag("p", hint, id=f"{key}-help", class_="help"),
+            tag("p", *hint, id=f"{key}-help", class_="help"),
             class_="field",
         )
 
