@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
-from tacit.transport.packet import Packet
+from tacit.transport.frame import Packet
 
 # Disks
 

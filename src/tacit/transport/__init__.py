@@ -9,12 +9,11 @@ from tacit.transport.dial import Peer, parse_address
 from tacit.transport.faulty import Fault, Faulty, faulty_pair
 from tacit.transport.frame import DTYPE_BYTES, Frame, frame_bytes
 from tacit.transport.link import Link, PacketLink
+from tacit.transport.meeting import listen, mesh
 from tacit.transport.memory import memory_pair
-from tacit.transport.mesh import listen, mesh
 from tacit.transport.meter import Meter
-from tacit.transport.recorded import Received, Recorded
-from tacit.transport.shaped import ShapedLink
 from tacit.transport.tls import Credentials, fingerprint
+from tacit.transport.wrapped import Received, Recorded, ShapedLink
 
 __all__ = [
     "DTYPE_BYTES",

@@ -11,14 +11,17 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from tacit.errors import ConfigError, HandshakeError, LinkTimeout
-from tacit.transport.hello import (
+from tacit.transport.tls import (
+    Credentials,
     GreetingError,
     Hello,
+    describe,
     exchange_certificates,
+    fingerprint,
     recv_hello,
+    secure,
     send_hello,
 )
-from tacit.transport.tls import Credentials, describe, fingerprint, secure
 
 GREETING_S = 5.0
 """How long one connection may take from TCP to the end of its hello."""
@@ -51,17 +54,15 @@ class Peer:
     fingerprint: str
 
     def __post_init__(self) -> None:
-        if self.address is not None:
-            _check_address(*self.address)
-
-
-def _check_address(host: str, port: int) -> None:
-    try:
-        host.encode("idna")
-    except UnicodeError as error:
-        raise ConfigError(f"{host!r} is not a host name: {error}") from error
-    if not 0 < port < 1 << 16:
-        raise ConfigError(f"a port is a number from 1 to 65535, got {port}")
+        if self.address is None:
+            return
+        host, port = self.address
+        try:
+            host.encode("idna")
+        except UnicodeError as error:
+            raise ConfigError(f"{host!r} is not a host name: {error}") from error
+        if not 0 < port < 1 << 16:
+            raise ConfigError(f"a port is a number from 1 to 65535, got {port}")
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from typing import Literal
 
 from tacit.errors import ConfigError
 from tacit.transport.bounds import LinkLimits, Patience
-from tacit.transport.head import DATA, HEADER, label_bytes
-from tacit.transport.lane import ByteSink
+from tacit.transport.frame import DATA, HEADER, label_bytes
 from tacit.transport.line import Line
+from tacit.transport.link import ByteSink
 from tacit.transport.meter import Meter
-from tacit.transport.sockets import SocketSink, SocketSource
-from tacit.transport.stream import stream_link
+from tacit.transport.stream import SocketSink, SocketSource, stream_link
 
 FaultKind = Literal["drop", "delay", "duplicate", "corrupt", "truncate", "kill"]
 

@@ -1,24 +1,89 @@
 """A link over two one-way lanes: channels, failures, time-outs and the meter."""
 
 import threading
+from collections import deque
+from collections.abc import Callable
 from time import monotonic, sleep
 
-from tacit.errors import (
-    DisagreementError,
-    LinkClosed,
-    LinkError,
-    LinkTimeout,
-    PartyError,
-)
+from tacit.errors import DisagreementError, LinkClosed, LinkError, LinkTimeout, PartyError
 from tacit.result import Phase
 from tacit.transport.bounds import LinkLimits, Patience
-from tacit.transport.frame import Frame, channel_of
-from tacit.transport.head import BYE, DATA, FAIL
-from tacit.transport.lane import TICK_S, Intake, Outlet
+from tacit.transport.frame import (
+    BYE,
+    DATA,
+    FAIL,
+    Frame,
+    Packet,
+    channel_of,
+    control,
+    fail,
+    head_of,
+    read_fail,
+)
+from tacit.transport.link import TICK_S, Intake, Outlet
 from tacit.transport.meter import Meter
-from tacit.transport.packet import Packet, control, fail, head_of, read_fail
-from tacit.transport.prefetch import Prefetcher
-from tacit.transport.stash import Stash
+
+PACKET_BYTES = 1024
+"""What a packet costs beside its payload, so that a flood of empty frames is bounded too."""
+
+
+class Stash:
+    """First in, first out within a channel. Not locked: its owner does that."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._channels: dict[str, deque[Packet]] = {}
+
+    def add(self, packet: Packet) -> None:
+        """Keep a packet for later."""
+        self._channels.setdefault(packet.head.channel, deque()).append(packet)
+        self.nbytes += packet.head.payload_bytes + PACKET_BYTES
+
+    def pop(self, channel: str) -> Packet | None:
+        """Return the oldest packet of a channel, or None."""
+        waiting = self._channels.get(channel)
+        if waiting is None:
+            return None
+        packet = waiting.popleft()
+        if not waiting:
+            del self._channels[channel]
+        self.nbytes -= packet.head.payload_bytes + PACKET_BYTES
+        return packet
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._channels.clear()
+        self.nbytes = 0
+
+
+SHORTEST_PAUSE_S = 0.001
+LONGEST_PAUSE_S = 0.02
+
+
+class Prefetcher:
+    """Calls ``read_ahead`` every 1 ms while bytes come, and down to every 20 ms while none do.
+
+    It looks only when nobody is in ``recv``: a peer can stream ahead while we compute, and a
+    ping-pong never pays for a second thread.
+    """
+
+    def __init__(self, read_ahead: Callable[[], bool], *, name: str) -> None:
+        self._read_ahead = read_ahead
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"tacit-read-{name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = SHORTEST_PAUSE_S
+        while not self._stop.wait(pause_s):
+            moved = self._read_ahead()
+            pause_s = SHORTEST_PAUSE_S if moved else min(2 * pause_s, LONGEST_PAUSE_S)
+
 
 GRACE_S = 1.0
 """How long a broken sending lane waits for the receiving lane to say why."""
@@ -51,6 +116,7 @@ class Line:
         meter: Meter,
         patience: Patience,
         limits: LinkLimits,
+        reads_ahead: bool = False,
     ) -> None:
         self._peer = peer
         self._outlet = outlet
@@ -66,7 +132,7 @@ class Line:
         self._failure: PartyError | None = None
         self._has_ended = False  # the peer said goodbye
         self._is_closed = False
-        self._prefetcher: Prefetcher | None = None
+        self._prefetcher = Prefetcher(self.read_ahead, name=peer) if reads_ahead else None
 
     @property
     def peer(self) -> str:
@@ -155,10 +221,6 @@ class Line:
         finally:
             self._end_turn()
         return moved
-
-    def attach(self, prefetcher: Prefetcher) -> None:
-        """Take over a prefetcher, to be stopped when the link closes."""
-        self._prefetcher = prefetcher
 
     def _is_full(self) -> bool:
         return self._stash.nbytes >= self._limits.prefetch_bytes

@@ -1,15 +1,131 @@
-"""A mesh in the making: the threads that dial and greet, and what they share."""
+"""Links to every peer of a party, over TCP with mutual TLS."""
 
+import errno
+import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
-from tacit.errors import HandshakeError, IdentityError, LinkClosed, LinkTimeout, TacitError
+from tacit.errors import (
+    ConfigError,
+    HandshakeError,
+    IdentityError,
+    LinkClosed,
+    LinkTimeout,
+    PartyError,
+    TacitError,
+)
+from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.dial import Lane, Me, Peer, RefusalError, StrangerError, dial, greet
 from tacit.transport.line import Line
-from tacit.transport.lobby import Guest, Lobby, Notes
+from tacit.transport.link import Link
+from tacit.transport.meter import Meter
+from tacit.transport.stream import socket_link
+from tacit.transport.tls import Credentials, check_name, fingerprint
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket for ``mesh``; port 0 takes a free one."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, proto)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}") from error
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(128)
+    except (OSError, OverflowError) as error:
+        sock.close()
+        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        hint = "; another program uses this port: stop it or choose another" if is_taken else ""
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}{hint}") from error
+    return sock
+
+
+def mesh(
+    me: str,
+    peers: Mapping[str, Peer],
+    *,
+    credentials: Credentials,
+    listener: socket.socket | None,
+    meter: Meter,
+    patience: Patience | None = None,
+    limits: LinkLimits | None = None,
+) -> dict[str, Link]:
+    """Connect to every peer and return the links by name.
+
+    Of two parties the one whose name sorts later dials, unless the earlier one does not listen.
+    Who dials us without proving a pinned key is a stranger, whatever it calls itself: it is
+    refused, logged and remembered for the error message, and we go on waiting. The listener stays
+    open and stays the caller's.
+
+    Guarantee: each link is encrypted and its peer has proved the key that ``peers`` pins.
+    Cost: about 4 round trips per peer, all peers at once.
+
+    Raises:
+        HandshakeError: a peer that we dialled has another key, or a peer refuses ours.
+        LinkTimeout: a peer did not come within ``connect_s``; names it, and what strangers tried.
+        PartyError: a peer that was connected already failed, or says who did.
+        ConfigError, IdentityError: our own settings or files cannot work.
+    """
+    patience, limits = patience or Patience(), limits or LinkLimits()
+    dialled = _check(me, peers, credentials, listener)
+    meeting = Connector(
+        Me(check_name(me), credentials),
+        peers,
+        dialled,
+        make_link=partial(socket_link, meter=meter, patience=patience, limits=limits),
+        connect_s=patience.connect_s,
+    )
+    meeting.start(listener)
+    failure: tuple[str, str] | None = (me, "it could not connect; its own output says why")
+    try:
+        meeting.wait()
+        failure = None
+    except PartyError as error:
+        failure = error.party, error.reason
+        raise
+    finally:
+        links = meeting.end()
+        if failure is not None:
+            for link in links.values():
+                link.close(failure=failure)
+    return dict(links)
+
+
+def _check(
+    me: str,
+    peers: Mapping[str, Peer],
+    credentials: Credentials,
+    listener: socket.socket | None,
+) -> set[str]:
+    """Check what we were given and return the peers that we dial."""
+    credentials.check()
+    owners = {fingerprint(credentials.certificate()): me}
+    dialled = set()
+    for name, peer in sorted(peers.items()):
+        check_name(name)
+        other = owners.setdefault(peer.fingerprint, name)
+        if other != name:
+            raise ConfigError(
+                f"{other!r} and {name!r} have the same fingerprint {peer.fingerprint}; every party"
+                " needs a key of its own"
+            )
+        they_listen, we_listen = peer.address is not None, listener is not None
+        if not (they_listen or we_listen):
+            raise ConfigError(f"neither {me!r} nor {name!r} has an address; one of them needs one")
+        if they_listen and (name < me or not we_listen):
+            dialled.add(name)
+    return dialled
+
 
 REDIAL_S = 1.0
 """How long a party whose link broke may take to dial again."""
@@ -137,7 +253,7 @@ class Connector:
                 self._lobby.leave(guest)
                 sock.close()
 
-    def _greet(self, sock: socket.socket, guest: Guest) -> None:
+    def _greet(self, sock: socket.socket, guest: "Guest") -> None:
         try:
             know = partial(self._lobby.know, guest)
             lane = greet(self._me, sock, self._awaited, on_proof=know)
@@ -187,3 +303,92 @@ def _daemon(target: Callable[..., None], *args: object) -> threading.Thread:
     thread = threading.Thread(target=target, args=args, name="tacit-meet", daemon=True)
     thread.start()
     return thread
+
+
+MAX_GUESTS = 64
+MAX_GUESTS_PER_HOST = 16
+MAX_NOTES = 4
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Guest:
+    """A connection that is being greeted, held by a second handle so that it can be cut."""
+
+    host: str
+    handle: socket.socket
+
+
+class Lobby:
+    """Bounds the connections that are being greeted by cutting the oldest of the busiest host.
+
+    A party proves its key within a few round trips and leaves; who stays is somebody who waits.
+    So idle connections make room, and those of one host never push out those of another. Who has
+    proved a key counts as that party from then on, wherever it dials from: strangers do not push it
+    out, and it can come and be silent no more often than they can.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._guests: dict[Guest, str] = {}  # oldest first, with whom each counts for
+
+    def enter(self, sock: socket.socket, host: str) -> Guest:
+        """Let a connection in, cutting another if there are too many.
+
+        Raises:
+            OSError: the connection is gone, or we have no file handles left.
+        """
+        guest = Guest(host, sock.dup())
+        with self._lock:
+            self._guests[guest] = host
+            self._make_room()
+        return guest
+
+    def know(self, guest: Guest, party: str) -> None:
+        """Count a guest as a party's from now on: it has proved its key."""
+        with self._lock:
+            if guest in self._guests:
+                self._guests[guest] = f"party {party}"
+                self._make_room()
+
+    def leave(self, guest: "Guest") -> None:
+        """Forget a guest that was greeted or refused; a second call does nothing."""
+        with self._lock:
+            if guest in self._guests:
+                del self._guests[guest]
+                guest.handle.close()
+
+    def _make_room(self) -> None:
+        busiest, count = Counter(self._guests.values()).most_common(1)[0]
+        if count > MAX_GUESTS_PER_HOST or len(self._guests) > MAX_GUESTS:
+            self._cut(next(guest for guest, whose in self._guests.items() if whose == busiest))
+
+    def _cut(self, guest: "Guest") -> None:
+        del self._guests[guest]
+        with suppress(OSError):  # it may have hung up by itself
+            guest.handle.shutdown(socket.SHUT_RDWR)
+        guest.handle.close()
+
+
+class Notes:
+    """What strangers tried, for whoever wonders why a party is missing. Not locked.
+
+    A few notes are kept for each party that they may be about, and a few others, so that one
+    stranger cannot fill the log or push out what was seen of another party.
+    """
+
+    def __init__(self) -> None:
+        self._by_party: dict[str | None, list[str]] = {}
+
+    def add(self, text: str, *, party: str | None) -> None:
+        """Remember and log a note; ``party`` is whom the stranger may have meant to be."""
+        notes = self._by_party.setdefault(party, [])
+        if text not in notes and len(notes) < MAX_NOTES:
+            notes.append(text)
+            _log.warning("%s", text)
+
+    def about(self, parties: Iterable[str]) -> str:
+        """Return the notes that may explain why these parties are missing."""
+        keys: list[str | None] = [*parties, None]
+        return "; ".join(text for key in keys for text in self._by_party.get(key, ()))

@@ -7,11 +7,10 @@ from time import monotonic
 
 from tacit.errors import LinkClosed
 from tacit.transport.bounds import LinkLimits, Patience
-from tacit.transport.frame import Frame
-from tacit.transport.lane import TICK_S
+from tacit.transport.frame import Frame, Packet
 from tacit.transport.line import Line
+from tacit.transport.link import TICK_S
 from tacit.transport.meter import Meter
-from tacit.transport.packet import Packet
 
 
 def memory_pair(

@@ -5,7 +5,7 @@ import pytest
 
 from tacit.errors import ConfigError, FrameError, LinkClosed, LinkError
 from tacit.transport import Fault, Meter, Patience, faulty_pair, frame_bytes
-from tacit.transport.head import HEADER
+from tacit.transport.frame import HEADER
 
 PATIENCE = Patience(silence_s=60, heartbeat_s=0.1, stall_s=200)
 

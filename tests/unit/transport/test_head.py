@@ -4,10 +4,10 @@ from hypothesis import strategies as st
 
 from tacit.errors import InputError
 from tacit.result import PHASES
-from tacit.transport.frame import DTYPE_BYTES
-from tacit.transport.head import (
+from tacit.transport.frame import (
     BYE,
     DATA,
+    DTYPE_BYTES,
     FAIL,
     HEARTBEAT,
     BadHeadError,

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tacit.errors import FrameError, LinkClosed
 from tacit.transport import DTYPE_BYTES, Frame, LinkLimits, frame_bytes
-from tacit.transport.head import DATA, HEADER, make_head
-from tacit.transport.intake import BUFFER_BYTES, StreamIntake
-from tacit.transport.packet import Packet, control, fail
+from tacit.transport.frame import DATA, HEADER, Packet, control, fail, make_head
+from tacit.transport.stream import BUFFER_BYTES, StreamIntake
 
 LIMITS = LinkLimits(max_frame_bytes=1 << 16)
 

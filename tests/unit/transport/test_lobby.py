@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from tacit.transport.lobby import MAX_GUESTS, MAX_GUESTS_PER_HOST, MAX_NOTES, Lobby, Notes
+from tacit.transport.meeting import MAX_GUESTS, MAX_GUESTS_PER_HOST, MAX_NOTES, Lobby, Notes
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ import pytest
 
 from tacit.transport import Peer, fingerprint, listen
 from tacit.transport.dial import Hello, Me, _dial_lane
-from tacit.transport.hello import GreetingError, exchange_certificates
-from tacit.transport.lobby import MAX_GUESTS_PER_HOST
-from tacit.transport.meeting import MAX_HALF_LINKS, Connector
-from tacit.transport.tls import secure
+from tacit.transport.meeting import MAX_GUESTS_PER_HOST, MAX_HALF_LINKS, Connector
+from tacit.transport.tls import GreetingError, exchange_certificates, secure
 
 MANY = 3 * MAX_GUESTS_PER_HOST
 

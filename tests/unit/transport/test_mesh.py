@@ -22,8 +22,7 @@ from tacit.errors import (
 )
 from tacit.transport import Credentials, Meter, Patience, Peer, fingerprint, frame_bytes, listen
 from tacit.transport import mesh as make_mesh
-from tacit.transport.hello import exchange_certificates, recv_hello, send_hello
-from tacit.transport.tls import secure
+from tacit.transport.tls import exchange_certificates, recv_hello, secure, send_hello
 
 PATIENCE = Patience(connect_s=60, silence_s=60, heartbeat_s=0.2, stall_s=200)
 END_S = 200

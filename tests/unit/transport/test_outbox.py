@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from tacit.transport import LinkLimits, Patience, frame_bytes, outbox
-from tacit.transport.head import BYE, DATA, make_head
-from tacit.transport.outbox import StreamOutlet
-from tacit.transport.packet import Packet, control, fail
+from tacit.transport import LinkLimits, Patience, frame_bytes
+from tacit.transport import stream as outbox
+from tacit.transport.frame import BYE, DATA, Packet, control, fail, make_head
+from tacit.transport.stream import StreamOutlet
 
 SILENCE_S, STALL_S = 20.0, 10_000.0
 PATIENT_S = 30.0  # how long the test waits for a thread before it says that it hangs

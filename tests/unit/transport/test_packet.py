@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.transport.head import MAX_FAIL_BYTES
-from tacit.transport.packet import clean, control, fail, read_fail
+from tacit.transport.frame import MAX_FAIL_BYTES, clean, control, fail, read_fail
 
 
 @given(st.text(max_size=3000), st.text(max_size=3000))

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from tacit.transport import sockets
-from tacit.transport.sockets import CROWDED_S, LONGEST_SPIN_S, MAX_SKIPS, SPIN_S, SocketSource
+from tacit.transport import stream as sockets
+from tacit.transport.stream import CROWDED_S, LONGEST_SPIN_S, MAX_SKIPS, SPIN_S, SocketSource
 
 LOOK_S = 1e-6
 SHORT_S, LONG_S = 0.6 * LONGEST_SPIN_S, 5 * LONGEST_SPIN_S

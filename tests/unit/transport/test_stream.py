@@ -12,8 +12,7 @@ import pytest
 from support.machine import no_collector, unread_bytes
 from tacit.errors import FrameError, LinkClosed, LinkTimeout, PartyError
 from tacit.transport import LinkLimits, Meter, Patience, frame_bytes
-from tacit.transport.head import BYE, DATA, HEADER, HEARTBEAT, make_head
-from tacit.transport.packet import Packet, control, fail
+from tacit.transport.frame import BYE, DATA, HEADER, HEARTBEAT, Packet, control, fail, make_head
 from tacit.transport.stream import socket_link
 
 PATIENCE = Patience(silence_s=60, heartbeat_s=0.1, stall_s=200)

@@ -9,14 +9,14 @@ from cryptography.hazmat.primitives import serialization
 from tacit import crypto
 from tacit.errors import IdentityError
 from tacit.transport import Credentials, fingerprint, listen
-from tacit.transport.hello import (
+from tacit.transport.tls import (
     GreetingError,
     Hello,
     exchange_certificates,
     recv_hello,
+    secure,
     send_hello,
 )
-from tacit.transport.tls import secure
 
 RESET = socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
 """The option by which a close is a reset."""

@@ -11,8 +11,7 @@ from functools import partial
 from tacit.errors import IdentityError
 from tacit.transport import Credentials, Link, LinkLimits, Meter, Patience, Peer
 from tacit.transport.dial import Lane, Me, RefusalError, StrangerError, greet
-from tacit.transport.lobby import Guest, Lobby, Notes
-from tacit.transport.meeting import MAX_HALF_LINKS
+from tacit.transport.meeting import MAX_HALF_LINKS, Guest, Lobby, Notes
 from tacit.transport.stream import socket_link
 
 _TICK_S = 0.2  # how long the end of a service waits for who listens

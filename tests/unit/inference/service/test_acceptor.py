@@ -26,9 +26,8 @@ from tacit.transport import (
     mesh,
 )
 from tacit.transport.dial import Hello, Lane, _dial_lane
-from tacit.transport.head import DATA, HEADER, make_head
-from tacit.transport.hello import GreetingError, exchange_certificates
-from tacit.transport.tls import secure
+from tacit.transport.frame import DATA, HEADER, make_head
+from tacit.transport.tls import GreetingError, exchange_certificates, secure
 
 PATIENCE = Patience(connect_s=20, silence_s=20, heartbeat_s=1, stall_s=60)
 LIMITS = LinkLimits(max_frame_bytes=1 << 20, prefetch_bytes=1 << 20, stash_bytes=1 << 21)

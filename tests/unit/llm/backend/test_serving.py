@@ -23,7 +23,7 @@ from tacit.llm.permuted.messages import RUN
 from tacit.llm.sealed import SealedClient, SealedMemory
 from tacit.party import Progress, joined
 from tacit.transport import Frame
-from tacit.transport.head import DATA, HEADER, make_head
+from tacit.transport.frame import DATA, HEADER, make_head
 
 USERS = ("alice", "mallory")
 HONEST = [3, 1, 4, 1, 5]
