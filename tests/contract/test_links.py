@@ -1,6 +1,5 @@
 """One suite over every kind of link: what `tacit.transport.Link` promises."""
 
-import datetime
 import socket
 import threading
 import time
@@ -10,11 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
-from cryptography.x509.oid import NameOID
 
+from tacit.crypto import make_identity
 from tacit.errors import (
     DisagreementError,
     InputError,
@@ -59,25 +55,8 @@ class Ends:
 @pytest.fixture(scope="session")
 def credentials(tmp_path_factory) -> dict[str, Credentials]:
     folder = tmp_path_factory.mktemp("keys")
-    made = {}
-    for name in ("ann", "bob"):
-        key = ed25519.Ed25519PrivateKey.generate()
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = datetime.datetime.now(datetime.UTC)
-        certificate = (
-            x509.CertificateBuilder(subject, subject, key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .sign(key, None)
-        )
-        pem = serialization.Encoding.PEM
-        made[name] = Credentials(folder / f"{name}.pem", folder / f"{name}.key")
-        made[name].certificate_file.write_bytes(certificate.public_bytes(pem))
-        made[name].key_file.write_bytes(
-            key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        )
-    return made
+    made = {name: make_identity(name, folder) for name in ("ann", "bob")}
+    return {name: Credentials(one.certificate_file, one.key_file) for name, one in made.items()}
 
 
 def tls_pair(credentials, meters, patience, limits):

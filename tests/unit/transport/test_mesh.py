@@ -34,14 +34,8 @@ def print_of(credentials: Credentials) -> str:
 
 
 def mesh(me, peers, credentials, listener=None, patience=PATIENCE):
-    return make_mesh(
-        me,
-        peers,
-        credentials=credentials,
-        listener=listener,
-        meter=Meter(me),
-        patience=patience,
-    )
+    how = {"credentials": credentials, "listener": listener, "patience": patience}
+    return make_mesh(me, peers, meter=Meter(me), **how)
 
 
 @pytest.fixture
@@ -101,9 +95,10 @@ def close_all(*meshes) -> None:
             link.close()
 
 
-def start_ann(pool, listener, keys, *, patience=PATIENCE) -> Future:
-    """Start ann, who listens and waits for bob."""
-    peers = {"bob": Peer(None, print_of(keys["bob"]))}
+def start_ann(pool, listener, keys, *, awaits=("bob",), patience=PATIENCE) -> Future:
+    """Start ann, who listens and waits for bob or others; dan has no key, and never comes."""
+    known = {name: print_of(keys[name]) for name in awaits if name in keys}
+    peers = {name: Peer(None, known.get(name, "sha256:" + "0" * 64)) for name in awaits}
     return pool.submit(mesh, "ann", peers, keys["ann"], listener, patience)
 
 
@@ -356,23 +351,13 @@ def test_strangers_are_ignored_and_remembered(pool, listener, keys, make_credent
     socks[0].sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
     socks[1].sendall(b"TACIT\x01\xff\xff")
     socks[2].close()
-    stranger = make_credentials("stranger")
+    ann = start_ann(pool, listener, keys)
     with pytest.raises(HandshakeError, match="expects no such party"):
-        pool.submit(start_ann_and_call_as_stranger, pool, listener, keys, stranger).result(END_S)
+        mesh("zoe", to_ann(listener, keys), make_credentials("stranger"))
+    bob = mesh("bob", to_ann(listener, keys), keys["bob"])
+    close_all(ann.result(END_S), bob)
     for sock in socks:
         sock.close()
-
-
-def start_ann_and_call_as_stranger(pool, listener, keys, stranger):
-    ann = pool.submit(
-        mesh, "ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener
-    )
-    address = listener.getsockname()
-    try:
-        mesh("zoe", {"ann": Peer(address, print_of(keys["ann"]))}, stranger)
-    finally:
-        bob = mesh("bob", {"ann": Peer(address, print_of(keys["ann"]))}, keys["bob"])
-        close_all(ann.result(END_S), bob)
 
 
 def test_a_missing_party_is_named_with_who_was_refused_meanwhile(
@@ -411,14 +396,9 @@ def test_a_flood_of_silent_connections_never_gets_a_party_blamed(listener, keys)
         for _ in range(100):
             sock = idle.enter_context(socket.create_connection(listener.getsockname()))
             show_certificate(sock, keys["bob"])
+        peers, patience = {"bob": Peer(None, print_of(keys["bob"]))}, Patience(connect_s=1.5)
         with pytest.raises(LinkTimeout, match=r"no connection from 'bob' within 1\.5 s"):
-            mesh(
-                "ann",
-                {"bob": Peer(None, print_of(keys["bob"]))},
-                keys["ann"],
-                listener,
-                Patience(connect_s=1.5),
-            )
+            mesh("ann", peers, keys["ann"], listener, patience)
 
 
 def test_nobody_at_the_address_is_an_error_that_says_so(keys):
@@ -429,8 +409,7 @@ def test_nobody_at_the_address_is_an_error_that_says_so(keys):
 
 
 def test_those_already_connected_learn_who_is_missing(pool, listener, keys, clock):
-    peers = {name: Peer(None, print_of(keys[name])) for name in ("bob", "cat")}
-    ann = pool.submit(mesh, "ann", peers, keys["ann"], listener)
+    ann = start_ann(pool, listener, keys, awaits=("bob", "cat"))
     bob = mesh("bob", to_ann(listener, keys), keys["bob"])
     wait_for_heartbeat(bob["ann"])
     clock.advance(100)
@@ -442,17 +421,11 @@ def test_those_already_connected_learn_who_is_missing(pool, listener, keys, cloc
     close_all(bob)
 
 
-def wait_for_nobody(pool, listener, keys) -> Future:
-    """Start ann with bob and dan as peers; dan never comes."""
-    peers = {"bob": Peer(None, print_of(keys["bob"])), "dan": Peer(None, "sha256:" + "0" * 64)}
-    return pool.submit(mesh, "ann", peers, keys["ann"], listener, Patience(connect_s=60))
-
-
 def test_a_failure_of_a_connected_party_ends_the_wait_for_the_others(
     pool, listener, keys, monkeypatch
 ):
     monkeypatch.setattr("tacit.transport.meeting.FAREWELL_S", 60.0)
-    ann = wait_for_nobody(pool, listener, keys)
+    ann = start_ann(pool, listener, keys, awaits=("bob", "dan"))
     with listen("127.0.0.1", 0) as at_cat:
         wrong = Peer(at_cat.getsockname(), print_of(keys["bob"])[:-8] + "00000000")
         cat = pool.submit(
@@ -469,7 +442,7 @@ def test_a_failure_of_a_connected_party_ends_the_wait_for_the_others(
 
 
 def test_a_connected_party_that_dies_ends_the_wait_for_the_others(pool, listener, keys):
-    ann = wait_for_nobody(pool, listener, keys)
+    ann = start_ann(pool, listener, keys, awaits=("bob", "dan"))
     mesh("bob", to_ann(listener, keys), keys["bob"])["ann"].kill()
     with pytest.raises(LinkClosed) as caught:
         ann.result(END_S)
@@ -477,8 +450,7 @@ def test_a_connected_party_that_dies_ends_the_wait_for_the_others(pool, listener
 
 
 def test_a_party_that_dials_again_at_once_replaces_its_broken_link(pool, listener, keys, clock):
-    peers = {name: Peer(None, print_of(keys[name])) for name in ("bob", "cat")}
-    ann = pool.submit(mesh, "ann", peers, keys["ann"], listener)
+    ann = start_ann(pool, listener, keys, awaits=("bob", "cat"))
     mesh("bob", to_ann(listener, keys), keys["bob"])["ann"].kill()
     bob = mesh("bob", to_ann(listener, keys), keys["bob"])
     wait_for_heartbeat(bob["ann"])
@@ -492,8 +464,7 @@ def test_a_party_that_dials_again_at_once_replaces_its_broken_link(pool, listene
 
 
 def test_what_a_party_sends_before_all_have_come_is_kept(pool, listener, keys):
-    peers = {name: Peer(None, print_of(keys[name])) for name in ("bob", "cat")}
-    ann = pool.submit(mesh, "ann", peers, keys["ann"], listener)
+    ann = start_ann(pool, listener, keys, awaits=("bob", "cat"))
     bob = mesh("bob", to_ann(listener, keys), keys["bob"])
     bob["ann"].send("x/1", frame_bytes(b"early"))
     close_all(bob)
@@ -505,12 +476,9 @@ def test_what_a_party_sends_before_all_have_come_is_kept(pool, listener, keys):
 
 
 def test_another_name_for_the_same_key_is_a_difference_of_job_files(pool, listener, keys):
-    ann = pool.submit(
-        mesh, "ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener
-    )
-    address = listener.getsockname()
+    ann = start_ann(pool, listener, keys)
     with pytest.raises(HandshakeError, match="job files differ"):
-        mesh("robert", {"ann": Peer(address, print_of(keys["ann"]))}, keys["bob"])
+        mesh("robert", to_ann(listener, keys), keys["bob"])
     with pytest.raises(HandshakeError, match="job files differ"):
         ann.result(END_S)
 
@@ -558,12 +526,8 @@ def test_unusable_key_files_are_refused_before_anything_is_dialled(listener, key
 
 def test_a_flipped_bit_on_the_wire_breaks_the_link_with_a_name(pool, listener, keys):
     with listen("127.0.0.1", 0) as front:
-        ann = pool.submit(
-            mesh, "ann", {"bob": Peer(None, print_of(keys["bob"]))}, keys["ann"], listener
-        )
-        bob = pool.submit(
-            mesh, "bob", {"ann": Peer(front.getsockname(), print_of(keys["ann"]))}, keys["bob"]
-        )
+        ann = start_ann(pool, listener, keys)
+        bob = pool.submit(mesh, "bob", to_ann(front, keys), keys["bob"])
         flip = threading.Event()
         threading.Thread(
             target=pass_all_on, args=(front, listener.getsockname(), flip), daemon=True

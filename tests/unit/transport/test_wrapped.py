@@ -4,7 +4,16 @@ import time
 import pytest
 
 from tacit.errors import ConfigError, LinkClosed, PartyError
-from tacit.transport import Meter, Patience, ShapedLink, frame_bytes, memory_pair
+from tacit.transport import (
+    Frame,
+    Meter,
+    Patience,
+    Received,
+    Recorded,
+    ShapedLink,
+    frame_bytes,
+    memory_pair,
+)
 
 
 def shaped_pair(**network: float):
@@ -101,3 +110,21 @@ def test_a_link_can_become_another_network():
 def test_an_impossible_network_is_refused(network):
     with pytest.raises(ConfigError, match="rtt_ms"):
         shaped_pair(**network)
+
+
+def test_a_record_holds_what_was_handed_out_and_nothing_else():
+    ann, bob = memory_pair("ann", "bob", meter_a=Meter("ann"), meter_b=Meter("bob"))
+    spy = Recorded(bob)
+    ann.send("a/1", frame_bytes(b"one"), phase="offline")
+    ann.send("b/1", Frame("i32", (2,), memoryview(bytes(8))))
+    ann.send("c/1", frame_bytes(b"never asked for"))
+    spy.recv("b/1").data[:] = b"\xff" * 8  # the record is a copy
+    spy.recv("a/1")
+    spy.send("d/1", frame_bytes(b"sent"))
+    assert spy.received == [
+        Received("b/1", "online", "i32", (2,), bytes(8)),
+        Received("a/1", "offline", "u8", (3,), b"one"),
+    ]
+    assert bytes(ann.recv("d/1").data) == b"sent"
+    ann.close()
+    spy.close()

@@ -10,10 +10,15 @@ from tacit.transport.frame import (
     DTYPE_BYTES,
     FAIL,
     HEARTBEAT,
+    MAX_FAIL_BYTES,
     BadHeadError,
+    clean,
+    control,
     decode_head,
+    fail,
     label_bytes,
     make_head,
+    read_fail,
 )
 
 TAGS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=64)
@@ -82,3 +87,25 @@ def test_a_failure_may_not_be_long():
     head = make_head(FAIL, "setup", "", "u8", (4096,))
     with pytest.raises(BadHeadError, match="4097 bytes"):
         decode_head(head.static, (4097).to_bytes(8, "little"))
+
+
+@given(st.text(max_size=3000), st.text(max_size=3000))
+def test_a_failure_always_fits_and_is_always_printable(party, reason):
+    packet = fail(party, reason)
+    assert packet.head.payload_bytes <= MAX_FAIL_BYTES
+    got_party, got_reason = read_fail(packet)
+    assert got_party.isprintable()
+    assert got_party
+    assert got_reason.isprintable()
+    assert got_reason
+
+
+@given(st.binary(max_size=200))
+def test_whatever_a_peer_writes_into_a_failure_can_be_shown(raw):
+    assert all(part.isprintable() for part in read_fail(control(4, raw)))
+
+
+def test_plain_text_survives_cleaning():
+    assert clean("disc full: 3 × 10⁹ bytes", 100) == "disc full: 3 × 10⁹ bytes"
+    assert clean("two\nlines\tand \x1b[0m", 100) == "two lines and ?[0m"
+    assert clean("x" * 10, 5) == "xxxx…"
