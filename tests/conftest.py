@@ -28,7 +28,7 @@ TOGETHER = {
     "tests/unit/cli/test_verify": "compiled",
     "tests/e2e/": "processes",
     "tests/unit/split/test_fit.py": "processes",
-    "tests/unit/party/test_apart.py": "processes",
+    "tests/unit/party/test_local.py": "processes",
 }
 
 

@@ -2,8 +2,9 @@
 
 import signal
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from tacit.errors import ClaimError, InputError, PartyError, TacitError
 
@@ -41,15 +42,22 @@ class ChildBugError(TacitError):
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """How a party that we started ended; ``failure`` is None if it said nothing about one.
+    """How a party that we started ended.
 
-    ``was_ended`` tells that it was we who ended it, because it did not end by itself.
+    Attributes:
+        party: its name.
+        exit_code: negative for a signal; 0 for one that had done its part and was slow to leave.
+        failure: None if it said nothing about one.
+        was_ended: it still ran when the others had come to their end or failed, and we ended it:
+            then the exit code says nothing about what was wrong with it.
+        final: its last words, "done" or "failed" with what belongs to it, if any.
     """
 
     party: str
     exit_code: int
     failure: Failure | None
     was_ended: bool = False
+    final: Mapping[str, Any] = field(default_factory=dict)  # parsed JSON of our own child
 
 
 def find_cause(ends: Sequence[End]) -> TacitError | None:

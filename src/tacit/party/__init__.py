@@ -1,9 +1,6 @@
 """Parties: a session with the others, and ways to start them."""
 
-from tacit.party.apart import run_processes
-from tacit.party.child_parties import Companions, companions
-from tacit.party.collecting import without_collections
-from tacit.party.cost import merge_costs, without_setup
+from tacit.party.cost import merge_costs, merge_results, without_setup
 from tacit.party.enclave import (
     Enclave,
     SimulatedEnclave,
@@ -15,20 +12,19 @@ from tacit.party.enclave import (
 )
 from tacit.party.join import Meeting, blame, joined, session_over
 from tacit.party.ledger import Fact, LeakLedger, merge
+from tacit.party.local import first_cause, run_processes, run_threads, session_beside
 from tacit.party.processes import (
     Child,
+    Companions,
     Event,
-    ProcessEnd,
     StatusPipe,
+    companions,
     python_command,
     supervise,
     watch_parent,
 )
-from tacit.party.progress import Listener, Progress
+from tacit.party.progress import Listener, Progress, Usage, without_collections
 from tacit.party.session import LARGEST_MESSAGE_BYTES, Session, open_session
-from tacit.party.threads import first_cause, run_threads, session_beside
-from tacit.party.usage import Usage
-from tacit.party.views import merge_results
 
 __all__ = [
     "LARGEST_MESSAGE_BYTES",
@@ -40,7 +36,6 @@ __all__ = [
     "LeakLedger",
     "Listener",
     "Meeting",
-    "ProcessEnd",
     "Progress",
     "Session",
     "SimulatedEnclave",

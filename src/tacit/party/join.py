@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from tacit.crypto import Identity
 from tacit.errors import InputError, PartyError
-from tacit.party.hearsay import about_me
 from tacit.party.progress import Progress
-from tacit.party.session import Session, open_session
+from tacit.party.session import Session, about_me, open_session
 from tacit.transport import Credentials, Link, LinkLimits, Meter, Patience, Peer, mesh
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -64,7 +63,15 @@ def session_over(
     failure: tuple[str, str] | None = (me, "it stopped for an unknown reason")
     session = None
     try:
-        session = _opened(me, meeting, links, meter, progress)
+        with progress.stage("agree"):
+            session = open_session(
+                me=me,
+                parties=meeting.parties,
+                links=links,
+                meter=meter,
+                progress=progress,
+                job_digest=meeting.job_digest,
+            )
         yield session
         failure = None
     except PartyError as error:
@@ -79,20 +86,6 @@ def session_over(
     finally:
         for link in links.values():
             link.close(failure=failure)
-
-
-def _opened(
-    me: str, meeting: Meeting, links: Mapping[str, Link], meter: Meter, progress: Progress
-) -> Session:
-    with progress.stage("agree"):
-        return open_session(
-            me=me,
-            parties=meeting.parties,
-            links=links,
-            meter=meter,
-            progress=progress,
-            job_digest=meeting.job_digest,
-        )
 
 
 def blame(me: str, error: BaseException) -> tuple[str, str]:

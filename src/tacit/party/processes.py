@@ -8,17 +8,20 @@ input is a pipe that nobody writes to: when the parent dies it closes, and the c
 import json
 import os
 import selectors
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from time import monotonic
 from typing import IO, Any
 
-from tacit.errors import PartyError
+from tacit.errors import PartyError, TacitError
+from tacit.failure import End, Failure, find_cause
 
 Event = Mapping[str, Any]  # parsed JSON of our own child: values differ by event
 _LINE_LIMIT = 64 << 20
@@ -32,20 +35,6 @@ class Child:
     name: str
     command: Sequence[str]
     listener: socket.socket
-
-
-@dataclass(frozen=True)
-class ProcessEnd:
-    """How a party ended: its exit code (negative for a signal), and its last words if any.
-
-    ``was_ended`` tells that it still ran when the others had come to their end or failed, and
-    that we ended it: then the exit code says nothing about what was wrong with it.
-    """
-
-    name: str
-    exit_code: int
-    final: Event | None
-    was_ended: bool
 
 
 class StatusPipe:
@@ -86,7 +75,7 @@ def supervise(
     on_event: Callable[[str, Event], None],
     on_stop: Callable[[], None],
     grace_s: float,
-) -> tuple[ProcessEnd, ...]:
+) -> tuple[End, ...]:
     """Start the children, pass on what they report, and see every one of them end.
 
     When one fails, the others get ``grace_s`` seconds to notice by themselves; then they are
@@ -106,9 +95,7 @@ def supervise(
         # A child that has closed its pipe is ending by itself; ending it would hide how.
         _wait(running, grace_s if is_settled else 0.0)
         _end_all(running)
-        return tuple(
-            ProcessEnd(one.name, one.process.wait(), one.final, one.was_ended) for one in running
-        )
+        return tuple(one.end() for one in running)
 
 
 class _Running:
@@ -116,7 +103,7 @@ class _Running:
 
     def __init__(self, child: Child, stack: ExitStack) -> None:
         self.name = child.name
-        self.final: Event | None = None
+        self.final: Event = {}
         self.was_ended = False
         self._pending = b""
         reader, writer = os.pipe()
@@ -148,6 +135,21 @@ class _Running:
                 self.final = event
             on_event(self.name, event)
         return bool(chunk)
+
+    def end(self) -> End:
+        """Wait for the end, and say how it came."""
+        code, failure = self.process.wait(), None
+        if self.final.get("event") == "failed":
+            failure = Failure(**{key: self.final[key] for key in Failure.__dataclass_fields__})
+        # One that has said it is done, and was only slow to leave, has done its part.
+        is_done = self.final.get("event") == "done" and self.was_ended
+        return End(
+            party=self.name,
+            exit_code=0 if is_done else code,
+            failure=failure,
+            was_ended=self.was_ended,
+            final=self.final,
+        )
 
 
 def _listen(
@@ -198,3 +200,160 @@ def _wait(running: Sequence[_Running], seconds: float) -> None:
 def python_command(*arguments: str) -> list[str]:
     """Return the command that runs tacit in a new process of this interpreter."""
     return [sys.executable, "-m", "tacit", *arguments]
+
+
+GRACE_S = 3.0
+"""How long the others may take to end by themselves."""
+READY = "connect"
+"""The stage that a child reports when its own input is in order."""
+_PATIENCE_S = 8.0
+_GLANCE_S = 0.1
+_NOTICE_S = 2.0
+"""How long after a broken session a child's end may take to be seen."""
+_RESTARTS = 8
+
+
+@contextmanager
+def companions(
+    children: Sequence[Child],
+    *,
+    on_event: Callable[[str, Event], None],
+    on_restart: Callable[[str, str], None],
+) -> Iterator["Companions"]:
+    """Run child parties beside the block, and see them end with it.
+
+    A child that was ready and then died without a word is started again; ``on_restart`` is told
+    which, and how it ended. Their sockets stay open here, for that. When the block fails because
+    a party did, what the children say about themselves comes first: the block only knows that
+    somebody went away.
+
+    Raises:
+        TacitError: what went wrong at a child, or in the block.
+    """
+    watch = Companions(children, on_event, on_restart)
+    watch.start()
+    try:
+        watch.wait_ready()
+        yield watch
+    except PartyError as error:
+        raise (watch.find_cause(_NOTICE_S) or error) from error
+    else:
+        cause = watch.find_cause(_PATIENCE_S)
+        if cause is not None:
+            raise cause
+    finally:
+        watch.end()
+
+
+class Companions:
+    """Threads that look after one child each; the process's end ends the children too."""
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        on_event: Callable[[str, Event], None],
+        on_restart: Callable[[str, str], None],
+    ) -> None:
+        self._on_event, self._on_restart = on_event, on_restart
+        self._changed = threading.Condition()
+        self._waiting = {child.name for child in children}
+        self._running: dict[str, int] = {}
+        self._ends: list[End] = []
+        self._news = 0  # ends and restarts since the last look
+        self._is_left = False
+        self._threads = [
+            threading.Thread(
+                target=self._watch, args=(child,), name=f"watch-{child.name}", daemon=True
+            )
+            for child in children
+        ]
+
+    def start(self) -> None:
+        """Start all children."""
+        for thread in self._threads:
+            thread.start()
+
+    def wait_ready(self) -> None:
+        """Wait until every child has read its input and connects, or one of them failed.
+
+        Raises:
+            TacitError: why a child failed.
+        """
+        with self._changed:
+            while self._waiting:
+                ended = self._waiting & {end.party for end in self._ends}
+                if ended or any(end.exit_code for end in self._ends):
+                    break
+                self._changed.wait(_GLANCE_S)
+            else:
+                return
+        raise self.find_cause(_GLANCE_S) or PartyError(min(ended), "ended before it was ready")
+
+    def look(self) -> None:
+        """See, after a session broke, whether a child is gone for good.
+
+        Raises:
+            TacitError: it is, and why.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._news > 0, timeout=_NOTICE_S)
+            self._news = 0
+            ends = list(self._ends)
+        cause = find_cause(ends)
+        if cause is not None:
+            raise cause
+
+    def find_cause(self, patience_s: float) -> TacitError | None:
+        """Wait a while for the children to end, and say what went wrong at one of them, if any.
+
+        From here on, whoever ends is not started again.
+        """
+        limit = monotonic() + patience_s
+        with self._changed:
+            self._is_left = True
+        for thread in self._threads:
+            thread.join(max(0.0, limit - monotonic()))
+        with self._changed:
+            return find_cause(self._ends)
+
+    def end(self) -> None:
+        """End the children that still run: they would wait for another meeting."""
+        with self._changed:
+            self._is_left = True
+            for pid in self._running.values():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+        for thread in self._threads:
+            thread.join(GRACE_S)
+
+    def _hear(self, party: str, event: Event) -> None:
+        with self._changed:
+            if "pid" in event:
+                self._running[party] = event["pid"]
+            if event.get("stage") == READY:
+                self._waiting.discard(party)
+                self._changed.notify_all()
+        self._on_event(party, event)
+
+    def _watch(self, child: Child) -> None:
+        for left in range(_RESTARTS, -1, -1):
+            # The child closes what it was given; the next one needs a socket too.
+            again = replace(child, listener=child.listener.dup())
+            (end,) = supervise([again], on_event=self._hear, on_stop=lambda: None, grace_s=GRACE_S)
+            if end.final.get("event") == "done":  # it may take longer to leave than we wait
+                end = replace(end, exit_code=0)
+            with self._changed:
+                self._running.pop(child.name, None)
+                self._news += 1
+                is_over = self._is_left or not left or not self._comes_back(end)
+                if is_over:
+                    self._ends.append(end)
+                self._changed.notify_all()
+            if is_over:
+                return
+            cause = find_cause([end])
+            self._on_restart(child.name, cause.reason if isinstance(cause, PartyError) else "ended")
+
+    def _comes_back(self, end: End) -> bool:
+        """Say whether a child died of something that is not its own: it had begun well."""
+        return end.failure is None and end.exit_code != 0 and end.party not in self._waiting

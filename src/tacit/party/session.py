@@ -1,10 +1,10 @@
-"""Session: who I am, my links, the generators I share with each peer, and my ledgers."""
+"""Session: who I am, my links, the generators I share with each peer, my ledgers, my beliefs."""
 
 import hashlib
 import hmac
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor
 from tacit import ring
 from tacit.crypto import derive
 from tacit.errors import CheatingError, DisagreementError, FrameError, PartyError
-from tacit.party.hearsay import as_heard
 from tacit.party.ledger import Fact, LeakLedger
 from tacit.party.progress import Progress
 from tacit.result import Cost, Phase
@@ -176,15 +175,7 @@ def open_session(
         generators={},
     )
     session.agree("job", job_digest)
-    return Session(
-        me=me,
-        parties=parties,
-        links=links,
-        meter=meter,
-        ledger=session.ledger,
-        progress=progress,
-        generators=_pair_generators(session, job_digest),
-    )
+    return replace(session, generators=_pair_generators(session, job_digest))
 
 
 def _pair_generators(session: Session, job_digest: bytes) -> dict[str, ring.Prg]:
@@ -204,3 +195,51 @@ def _pair_generators(session: Session, job_digest: bytes) -> dict[str, ring.Prg]
         key = derive(first + second, context=context, salt=job_digest, length=16)
         generators[peer] = ring.Prg(key)
     return generators
+
+
+CHEATED = "cheated: "
+"""How the reason begins that a party gives when it has caught another."""
+OR_OWNER = " or an owner"
+"""Follows the name of the other party where somebody who brings an input may have done it."""
+
+
+def as_heard(error: PartyError, me: str, pair: tuple[str, str]) -> PartyError:
+    """Say what is known after an accusation between two computing parties.
+
+    That one of the two cheats: whoever cheats can accuse as well as whoever was cheated, so an
+    accusation names two parties. Only the one that has checked tags itself knows which.
+    """
+    first, second = pair
+    is_heard = type(error) is PartyError and error.reason.startswith(CHEATED)
+    if is_heard and error.party in (f"{first}{OR_OWNER}", f"{second}{OR_OWNER}"):
+        others = ", ".join(one for one in pair if one != me)
+        return CheatingError(f"{others}{OR_OWNER}", error.reason)
+    if is_heard and error.party not in pair and " or " not in error.party:
+        others = " or ".join(one for one in (*pair, error.party) if one != me)
+        return CheatingError(others, f"{error.party!r} is said to have {error.reason}")
+    if not is_heard or error.party not in pair:
+        return error
+    accuser = error.said_by or (second if error.party == first else first)
+    if me == error.party:
+        return CheatingError(
+            accuser, f"{CHEATED}it accuses this party, which follows the protocol; no result"
+        )
+    return CheatingError(
+        f"{first} or {second}" if accuser in pair else f"{error.party} or {accuser}",
+        f"{accuser!r} says that {error.party!r} {error.reason}. One of the two cheats, and this "
+        "party cannot know which",
+    )
+
+
+def about_me(error: PartyError, me: str) -> PartyError:
+    """Say what is known after another has said that I failed: who says so, and that I run.
+
+    Who runs did not go away: what it sent has not arrived, or it stood still for a while.
+    """
+    if error.party != me or error.said_by is None:
+        return error
+    return PartyError(
+        error.said_by,
+        f"says that {me!r} failed ({error.reason}), while {me!r} runs; if it was not heard, see "
+        "whether it stood still, or whether the link between the two carries everything, both ways",
+    )

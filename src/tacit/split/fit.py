@@ -27,7 +27,7 @@ from tacit.party import (
     run_processes,
     run_threads,
 )
-from tacit.party.threads import Program
+from tacit.party.local import Program
 from tacit.result import Reported, Result
 from tacit.spec import check_record, worded
 from tacit.split.compress import Compression, make_codec

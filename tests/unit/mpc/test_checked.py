@@ -10,7 +10,7 @@ from tacit.mpc.protocols.checked import boundary, proofs, wide
 from tacit.mpc.protocols.checked.check import TwoWords
 from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, PartPair, Tagged, draw_keys
 from tacit.party import Meeting, run_threads
-from tacit.party.hearsay import as_heard
+from tacit.party.session import as_heard
 from tacit.ring import Prg
 
 MODULUS = 1 << 108

@@ -32,7 +32,7 @@ def child(name, code):
 
 def run(*children, grace_s=200.0, on_event=lambda name, event: None, on_stop=lambda: None):
     ended = supervise(children, on_event=on_event, on_stop=on_stop, grace_s=grace_s)
-    return {one.name: one for one in ended}
+    return {one.party: one for one in ended}
 
 
 def test_events_and_last_words_reach_the_parent():

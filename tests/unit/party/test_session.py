@@ -1,14 +1,35 @@
+import errno
 import hashlib
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, PATIENCE
-from tacit.errors import DisagreementError, FrameError, LinkTimeout, PartyError
-from tacit.party import Fact, Meeting, Progress, Session, merge, run_threads, session_over
+from tacit.errors import (
+    DataError,
+    DisagreementError,
+    FrameError,
+    LinkClosed,
+    LinkTimeout,
+    PartyError,
+    TacitError,
+)
+from tacit.party import (
+    Fact,
+    LeakLedger,
+    Meeting,
+    Progress,
+    Session,
+    blame,
+    merge,
+    run_threads,
+    session_over,
+)
 from tacit.party import session as session_module
-from tacit.party.threads import _link_all
+from tacit.party.local import _link_all
+from tacit.result import Leak
 
 SIZE = Fact(tag="size", count=2, what="rows and columns of {owner}")
 
@@ -196,3 +217,58 @@ def test_a_party_that_runs_is_not_told_that_it_was_silent(when, monkeypatch):
     ]
     assert (found[ALICE].party, found[ALICE].reason) == (BOB, reason)
     assert found[CAROL].party in (ALICE, BOB)  # whoever tells it first
+
+
+def caused(error, number):
+    error.__cause__ = OSError(number, "")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "party", "words"),
+    [
+        (LinkClosed("lab", "went away"), "lab", "went away"),
+        (DataError("row 17 of patients.csv has no age"), "hospital", "its own input"),
+        (OSError(errno.ENOSPC, "full", "patients.csv"), "hospital", "its disk is full"),
+        (OSError(errno.EFBIG, "full", "patients.csv"), "hospital", "its files may not grow"),
+        (OSError(errno.EDQUOT, "full", "patients.csv"), "hospital", "its disk is full"),
+        (caused(DataError("cannot write patients.csv"), errno.ENOSPC), "hospital", "disk is full"),
+        (caused(DataError("cannot read patients.csv"), errno.EACCES), "hospital", "its own input"),
+        (OSError(errno.EIO, "patients.csv"), "hospital", "internal error (OSError)"),
+        (KeyboardInterrupt(), "hospital", "stopped by its user"),
+        (TacitError("step 3 used twice"), "hospital", "internal error (TacitError)"),
+        (ZeroDivisionError("1/0"), "hospital", "internal error (ZeroDivisionError)"),
+    ],
+)
+def test_the_others_are_told_who_failed_but_nothing_about_a_partys_data(error, party, words):
+    named, reason = blame("hospital", error)
+    assert named == party
+    assert words in reason
+    assert "17" not in reason
+    assert "patients" not in reason
+
+
+def record(ledger, **changes):
+    entry = {"to": "bob", "what": "sum", "why": "result", "kind": "output", "elements": 3}
+    ledger.record(Leak(**{**entry, **changes}))
+
+
+def test_repeated_looks_add_up_and_different_ones_stay_apart():
+    ledger = LeakLedger()
+    record(ledger)
+    record(ledger, elements=4)
+    record(ledger, to="alice")
+    assert [(leak.to, leak.elements) for leak in ledger.entries()] == [("bob", 7), ("alice", 3)]
+
+
+def test_entries_of_many_threads_are_all_kept():
+    ledger = LeakLedger()
+    threads = [
+        threading.Thread(target=lambda: [record(ledger, elements=1) for _ in range(500)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.entries()[0].elements == 2000

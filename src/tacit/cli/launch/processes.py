@@ -1,7 +1,7 @@
 """``tacit run``: every party of a job as a process on this machine."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tacit import report
 from tacit.cli.environment import data_folders
-from tacit.cli.failure import End, Failure, find_cause
+from tacit.cli.failure import End, find_cause
 from tacit.cli.journal import overheard, record, record_party
 from tacit.cli.launch.member import (
     say_aside,
@@ -25,7 +25,7 @@ from tacit.jobs import folder
 from tacit.jobs.config import Job, PartyEntry
 from tacit.jobs.kind import Part, Screen
 from tacit.jobs.kinds import check_fresh, kind_of, load_job
-from tacit.party import Child, Event, ProcessEnd, Progress, merge_results, python_command, supervise
+from tacit.party import Child, Event, Progress, merge_results, python_command, supervise
 from tacit.result import Result
 from tacit.transport import listen
 
@@ -67,7 +67,7 @@ def run_job(
                 result = _join(job, outcomes, stage, console)
                 write_result(job, source, result, stage)
         for outcome in outcomes:
-            folder.discard(map(Path, (outcome.final or {}).get("checkpoints", ())))
+            folder.discard(map(Path, outcome.final.get("checkpoints", ())))
     return result, target
 
 
@@ -98,7 +98,7 @@ def _run_children(
     private: Path,
     shown: Board,
     extra: Sequence[str],
-) -> tuple[ProcessEnd, ...]:
+) -> tuple[End, ...]:
     identities = {name: _identify(job, name, keys, private) for name in job.parties}
     with ExitStack() as stack:
         listeners = {name: stack.enter_context(listen(_HOST, 0)) for name in job.parties}
@@ -150,9 +150,9 @@ def _show_on(shown: Board) -> Callable[[str, Event], None]:
     return on_event
 
 
-def _join(job: Job, outcomes: Sequence[ProcessEnd], stage: Path, console: Console) -> Result:
+def _join(job: Job, outcomes: Sequence[End], stage: Path, console: Console) -> Result:
     """Make one result of what the parties said, or raise the first cause of a failure."""
-    cause = find_cause([_end(outcome) for outcome in outcomes])
+    cause = find_cause(outcomes)
     if cause is not None:
         raise cause
     result = merge_results(tuple(_result(outcome) for outcome in outcomes))
@@ -164,22 +164,7 @@ def _join(job: Job, outcomes: Sequence[ProcessEnd], stage: Path, console: Consol
     return result
 
 
-def _end(outcome: ProcessEnd) -> End:
-    said: Mapping[str, object] = outcome.final or {}
-    failure = None
-    if said.get("event") == "failed":
-        failure = Failure(**{key: said[key] for key in Failure.__dataclass_fields__})  # type: ignore[arg-type]
-    # A party that has said it is done, and was only slow to leave, has done its part.
-    is_done = said.get("event") == "done" and outcome.was_ended
-    return End(
-        party=outcome.name,
-        exit_code=0 if is_done else outcome.exit_code,
-        failure=failure,
-        was_ended=outcome.was_ended,
-    )
-
-
-def _result(outcome: ProcessEnd) -> Result:
-    if outcome.final is None:
-        raise PartyError(outcome.name, "ended well but without a result")
-    return report.from_json(outcome.final["result"], source=f"party {outcome.name!r}")
+def _result(outcome: End) -> Result:
+    if not outcome.final:
+        raise PartyError(outcome.party, "ended well but without a result")
+    return report.from_json(outcome.final["result"], source=f"party {outcome.party!r}")

@@ -12,7 +12,7 @@ from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.protocols.checked.piecewise import PiecewiseTagged
 from tacit.mpc.protocols.sealed.compare import Comparison
 from tacit.mpc.share import WORD_BITS, Spec
-from tacit.party.hearsay import CHEATED
+from tacit.party.session import CHEATED
 
 _MOST = 1 << 15
 """So many elements are compared at once: their material fits a message."""

@@ -12,7 +12,7 @@ from tacit.mpc.protocols.checked.proofs import ANSWER_WORDS, SUMS, proofs_of
 from tacit.mpc.protocols.checked.tags import PartPair, Tagged
 from tacit.mpc.share import AnyShare, AnySpec
 from tacit.party.cost import exchange
-from tacit.party.hearsay import CHEATED, OR_OWNER
+from tacit.party.session import CHEATED, OR_OWNER
 from tacit.ring import KEY_BYTES, Prg
 
 

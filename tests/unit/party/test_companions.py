@@ -8,7 +8,7 @@ import pytest
 
 from tacit.errors import InputError, PartyError
 from tacit.party import Child
-from tacit.party.child_parties import companions
+from tacit.party.processes import companions
 from tacit.transport import listen
 
 READY = 'tell(event="stage", stage="connect")'
@@ -81,7 +81,7 @@ def test_one_that_cannot_start_is_told_and_the_block_does_not_run(child):
 
 
 def test_the_one_that_died_is_blamed_and_not_the_messenger(child, monkeypatch):
-    monkeypatch.setattr("tacit.party.child_parties._NOTICE_S", 30.0)
+    monkeypatch.setattr("tacit.party.processes._NOTICE_S", 30.0)
 
     def block(others):
         raise PartyError("owner", "it went away")
@@ -135,7 +135,7 @@ def test_one_that_failed_by_itself_is_not_started_again_and_the_block_can_see_it
 
 
 def test_those_who_wait_for_another_meeting_are_ended_with_the_block(child, monkeypatch):
-    monkeypatch.setattr("tacit.party.child_parties.GRACE_S", 60.0)
+    monkeypatch.setattr("tacit.party.processes.GRACE_S", 60.0)
     pids = []
 
     def block(others):
