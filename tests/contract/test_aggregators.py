@@ -25,9 +25,10 @@ from tacit.federated.keyed.authority import RELEASED
 from tacit.federated.plain import SELECTED, UPDATE
 from tacit.federated.shuffled import roles as shuffled_roles
 from tacit.federated.shuffled.roles import CONFIRMED
+from tacit.federated.spec import GOES_WITH
 from tacit.ring import Prg
 
-CASES = [(name, kind) for name, known in AGGREGATORS.items() for kind in known.privacies]
+CASES = [(name, kind) for name in AGGREGATORS for kind in GOES_WITH[name]]
 CLIENTS, DIMENSION = 6, 5
 GENEROUS = 1e4  # ε: noise too small to hide a wrong mean
 
@@ -215,7 +216,7 @@ class Repeating:
 
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_an_answer_counts_once_and_only_from_a_client_of_the_round(name):
-    kind = AGGREGATORS[name].privacies[0]
+    kind = GOES_WITH[name][0]
     stage, told = Stage(make_policy(name, kind), make_offers()), []
     found = run_round(Repeating(stage.server, told), stage.exchange, stage.meter)
     assert found.survivors == tuple(range(CLIENTS))
@@ -226,7 +227,7 @@ def test_an_answer_counts_once_and_only_from_a_client_of_the_round(name):
 
 @pytest.mark.parametrize("name", sorted(AGGREGATORS.keys() - {"plain", "bounded"}))
 def test_a_server_says_no_mean_before_its_round_is_over(name):
-    server = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers()).server
+    server = Stage(make_policy(name, GOES_WITH[name][0]), make_offers()).server
     server.invite()
     with pytest.raises(VoidRound):
         server.aggregate()
@@ -238,7 +239,7 @@ INVITED = ["masked", "shuffled", "encrypted"]
 @pytest.mark.parametrize("name", INVITED)
 def test_a_client_takes_no_second_invitation(name):
     """A second one would have it send its update again, under what it sent already."""
-    stage = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers())
+    stage = Stage(make_policy(name, GOES_WITH[name][0]), make_offers())
     invitation = stage.server.invite()[0]
     assert isinstance(stage.answer(0, invitation), bytes)
     again = stage.answer(0, invitation)
@@ -248,7 +249,7 @@ def test_a_client_takes_no_second_invitation(name):
 
 @pytest.mark.parametrize("name", INVITED)
 def test_a_client_does_no_step_of_a_round_that_it_was_not_invited_to(name):
-    stage = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers())
+    stage = Stage(make_policy(name, GOES_WITH[name][0]), make_offers())
     later = []
 
     def noting(messages):
@@ -256,7 +257,7 @@ def test_a_client_does_no_step_of_a_round_that_it_was_not_invited_to(name):
         yield from stage.exchange(messages)
 
     run_round(stage.server, noting, stage.meter)
-    fresh = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers())
+    fresh = Stage(make_policy(name, GOES_WITH[name][0]), make_offers())
     steps = [one for one in later[1:] if one is not None]
     assert steps or name == "encrypted"  # where another client may have been asked to decrypt
     for message in steps or [pack(DECRYPT, b"", b"")]:
@@ -267,7 +268,7 @@ def test_a_client_does_no_step_of_a_round_that_it_was_not_invited_to(name):
 
 @pytest.mark.parametrize("name", ["masked", "encrypted"])
 def test_a_client_answers_no_message_that_its_round_does_not_have(name):
-    stage = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers())
+    stage = Stage(make_policy(name, GOES_WITH[name][0]), make_offers())
     stage.answer(0, stage.server.invite()[0])
     refused = stage.answer(0, pack(250))
     assert isinstance(refused, PartyError)
@@ -290,7 +291,7 @@ def test_a_plain_server_checks_what_clients_of_other_code_send(weight, values, w
 
 @pytest.mark.parametrize("name", ["masked", "shuffled", "encrypted", "keyed"])
 def test_a_server_with_other_terms_than_the_client_is_refused(name):
-    kind = AGGREGATORS[name].privacies[0]
+    kind = GOES_WITH[name][0]
     mine = Stage(make_policy(name, kind), make_offers())
     theirs = round_config(provided(make_policy(name, kind, minimum=3))[0], DIMENSION)
     server = find_aggregator(name).make_server(theirs, Prg.from_os())
@@ -301,7 +302,7 @@ def test_a_server_with_other_terms_than_the_client_is_refused(name):
 @pytest.mark.parametrize("name", ["masked", "shuffled", "encrypted", "keyed"])
 def test_a_server_that_shows_the_agreed_digest_beside_other_terms_is_refused(name, monkeypatch):
     """What a client goes by is its own plan, so the digest alone makes no round right."""
-    kind = AGGREGATORS[name].privacies[0]
+    kind = GOES_WITH[name][0]
     mine = Stage(make_policy(name, kind), make_offers())
     theirs = round_config(provided(make_policy(name, kind, minimum=3))[0], DIMENSION)
     monkeypatch.setattr(type(theirs), "agreed", theirs.agreed)
@@ -325,7 +326,7 @@ def test_an_update_above_the_clip_is_refused_by_a_plain_server_and_named():
 @pytest.mark.parametrize("name", ["keyed", "shuffled"])
 def test_a_session_is_answered_once_by_whoever_helps_many_clients(name):
     """Also where no journal on disk remembers it."""
-    stage, asked = Stage(make_policy(name, AGGREGATORS[name].privacies[0]), make_offers()), []
+    stage, asked = Stage(make_policy(name, GOES_WITH[name][0]), make_offers()), []
 
     def noting(messages):
         asked.extend(message for index, message in messages.items() if index == HELPER)

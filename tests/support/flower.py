@@ -3,7 +3,7 @@
 import tempfile
 
 import torch
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -49,8 +49,8 @@ class Nodes:
         return self.pull_messages(self.push_messages(messages))
 
 
-def make_app(policy, step=0.1, **options):
-    app = ClientApp(mods=[client_mod(policy, **options)])
+def add_training(app, step=0.1):
+    """Let an app train: every node adds so much more than the one before it."""
 
     @app.train()
     def train(message, context):
@@ -61,6 +61,18 @@ def make_app(policy, step=0.1, **options):
         return Message(RecordDict({"arrays": arrays, "m": metrics}), reply_to=message)
 
     return app
+
+
+def make_app(policy, step=0.1, **options):
+    return add_training(ClientApp(mods=[client_mod(policy, **options)]), step)
+
+
+def ask(app, context, record, kind="train", **more):
+    """Send a node one message with this record of ours; return its reply."""
+    content = RecordDict({"tacit": ConfigRecord(record), **more})
+    message = Message(content=content, dst_node_id=context.node_id, message_type=kind)
+    message.metadata.__dict__["_message_id"] = "one"
+    return app(message, context)
 
 
 def make_policy(aggregator="masked", kind="none", rounds=1, **changes):

@@ -28,7 +28,7 @@ OTHERS = {"on_grid": "_drawn_back", "_heads": "_few_heads", "_sign": "_surer", "
 MODES = {"removed": 0.0, "halved": 0.5}
 EQUIVALENT = {("tacit.federated.objective", "normal")}
 """Where halving changes nothing: the length of a direction is set afterwards."""
-NO_NOISE = {("tacit.dp.direction", "lean")}
+NO_NOISE = {("tacit.dp.response", "lean")}
 """Where a draw is not what hides: the estimate of short vectors."""
 
 FIRST = {
@@ -36,7 +36,6 @@ FIRST = {
     "tacit.dp.private": ("records",),
     "tacit.dp.bounded": ("following clip",),
     "tacit.dp.sparse": ("sparse vector",),
-    "tacit.dp.direction": ("shuffled",),
     "tacit.dp.response": ("shuffled",),
     "tacit.dp.dpsgd": ("steps",),
     "tacit.federated.adaptive": ("contributions", "selected"),

@@ -4,7 +4,14 @@ A mechanism returns a value and an event. Events go into a `Ledger`; `epsilon(le
 the only place where an ε comes from. Randomness is a `tacit.ring.Prg` that is handed in.
 """
 
-from tacit.dp.accountant import ACCOUNTANTS, Accountant, choose_accountant, supporting
+from tacit.dp.accountant import (
+    ACCOUNTANTS,
+    Accountant,
+    alone_epsilon,
+    binomial_epsilon,
+    choose_accountant,
+    supporting,
+)
 from tacit.dp.additive import (
     GAUSSIANS,
     GaussianKind,
@@ -16,8 +23,9 @@ from tacit.dp.additive import (
     exact_gaussian_event,
     laplace_event,
     normal,
+    round_randomly,
+    rounded_bound,
 )
-from tacit.dp.alone import alone_epsilon, binomial_epsilon
 from tacit.dp.book import Book
 from tacit.dp.bounded import (
     Bounded,
@@ -35,8 +43,6 @@ from tacit.dp.codec import (
     ledger_from_record,
     ledger_to_record,
 )
-from tacit.dp.detection import FALSE_POSITIVES, detection_of, gaussian_detection
-from tacit.dp.direction import DirectionReport, estimate_direction_sum, respond_direction
 from tacit.dp.dpsgd import DpSgd, train_dp_sgd
 from tacit.dp.event import (
     ADD_REMOVE_CLIENT,
@@ -63,11 +69,27 @@ from tacit.dp.event import (
     Unaccountable,
     unroll,
 )
-from tacit.dp.ledger import Entry, Ledger, epsilon, sharpen
+from tacit.dp.ledger import (
+    FALSE_POSITIVES,
+    Entry,
+    Ledger,
+    Second,
+    confirm,
+    detection_of,
+    epsilon,
+    gaussian_detection,
+    sharpen,
+)
 from tacit.dp.private import Private, make_private
-from tacit.dp.response import Responder, dummies, estimate_sum, respond
-from tacit.dp.rounding import round_randomly, rounded_bound
-from tacit.dp.second import Second, confirm
+from tacit.dp.response import (
+    DirectionReport,
+    Responder,
+    dummies,
+    estimate_direction_sum,
+    estimate_sum,
+    respond,
+    respond_direction,
+)
 from tacit.dp.shuffle import closed_form_epsilon, shuffled_delta, shuffled_epsilon
 from tacit.dp.sparse import SparseVector, select_above
 

@@ -1,24 +1,40 @@
-"""The privacy ledger: every event of a run in order, and the claim that follows from it."""
+"""The privacy ledger: every event of a run in order, and the claim that follows from it.
 
+What ε means to the best attacker, and a second ε by code that shares nothing of the composition
+with the first, stand last.
+"""
+
+import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
 from tacit.dp.accountant import (
+    ACCOUNTANTS,
     Accountant,
     choose_accountant,
     common_relation,
     find_accountant,
     reason_without_guarantee,
+    supporting,
 )
 from tacit.dp.check import delta_among
-from tacit.dp.detection import detection_of, gaussian_detection
-from tacit.dp.event import Event, Gaussian, Relation, unroll
-from tacit.errors import ConfigError
+from tacit.dp.event import DiscreteGaussian, Event, Gaussian, Relation, Step, unroll
+from tacit.dp.renyi import has_renyi, renyi_epsilon
+from tacit.errors import ClaimError, ConfigError
+from tacit.extras import install_hint
 from tacit.result import Claim
 
+FALSE_POSITIVES = 0.01
+"""How often the attacker may be wrong about those whose data was not used."""
+AGREEMENT = 0.01
+"""How far, relatively, the second ε may lie above the first."""
+OWN_RENYI = "Rényi divergences, our own"
 _DELTAS = (1e-3, 0.01, 0.05, 0.2)
+_FINE = 2.0**12  # cells of the grid per deviation, from which on a discrete Gaussian is smooth
+_FAR = 10.0  # deviations beyond which nothing is ever drawn: e^-50
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -188,3 +204,101 @@ def _claim(
         accountant=known.name,
         detection=detection_of(spent, delta),
     )
+
+
+def detection_of(
+    epsilon: float, delta: float, *, false_positives: float = FALSE_POSITIVES
+) -> float:
+    """Bound the true-positive rate of every attacker with a false-positive rate, from (ε, δ).
+
+    Kairouz, Oh and Viswanath (2015): TPR ≤ e^ε FPR + δ, and 1 − FPR ≤ e^ε (1 − TPR) + δ.
+    """
+    above = math.exp(min(epsilon, 700.0)) * false_positives + delta
+    below = 1 - math.exp(-epsilon) * (1 - delta - false_positives)
+    return max(false_positives, min(1.0, above, below))
+
+
+def gaussian_detection(
+    steps: Mapping[Step, int], *, false_positives: float = FALSE_POSITIVES
+) -> float | None:
+    """Compute the same from the whole trade-off curve, where all noise is Gaussian; else None.
+
+    Gaussian steps together are one of μ = √Σ(sensitivity / σ)² (Dong, Roth and Su 2022), against
+    which the best test has Φ(Φ⁻¹(FPR) + μ). A sum of discrete Gaussians of thousands of cells is
+    one of the whole variance (Kairouz, Liu and Steinke 2021), which differs from the rounding of a
+    smooth one by a factor of at most 1 + x²/24σ⁴ at x: that is added.
+    """
+    from scipy.special import ndtr, ndtri  # heavy: where it is used
+
+    mu2, slack = 0.0, 0.0
+    for step, count in steps.items():
+        match step:
+            case Gaussian():
+                mu2 += count / step.multiplier**2
+            case DiscreteGaussian() if float(step.sigma2) >= _FINE**2:
+                variance = float(step.sigma2) * step.parts
+                mu2 += count * step.l2_sensitivity**2 / variance
+                slack += count * step.dimension * _FAR**2 / (6 * variance)
+            case _:
+                return None
+    return min(1.0, float(ndtr(ndtri(false_positives) + math.sqrt(mu2))) + slack)
+
+
+_PARTNERS = {
+    "pld": ("fourier",),
+    "fourier": ("pld", "rdp"),
+    "rdp": (),
+    "renyi": ("rdp",),
+    "advanced": ("fourier", "rdp"),
+    "basic": ("fourier", "rdp"),
+}
+
+
+@dataclass(frozen=True)
+class Second:
+    """An ε that was computed again, and how."""
+
+    epsilon: float
+    accountant: str
+
+
+def confirm(ledger: Ledger, claim: Claim) -> Second | None:
+    """Compute the ε of a claim a second time; None if the claim has no ε or nobody else can.
+
+    Looks at the client that the claim is about: the worst off. What another accountant of
+    dp-accounting would confirm is not confirmed without it, and a warning says so.
+
+    Raises:
+        ClaimError: the second ε is larger by more than `AGREEMENT`.
+    """
+    if claim.epsilon is None or claim.delta is None or claim.accountant is None:
+        return None
+    found = _again(ledger, claim.accountant, claim.delta)
+    if found is not None and found.epsilon > claim.epsilon * (1 + AGREEMENT) + 1e-6:
+        raise ClaimError(
+            f"{claim.accountant} computes ε = {claim.epsilon:.6g} at δ = {claim.delta:g}, "
+            f"{found.accountant} finds {found.epsilon:.6g}; at most one of them is right"
+        )
+    return found
+
+
+def _again(ledger: Ledger, first: str, delta: float) -> Second | None:
+    histories = [ledger.events_of(name) for name in (*ledger.clients, None)]
+    steps = [unroll(events) for events in histories]
+    able = supporting(event for events in histories for event in events)
+    for name in _PARTNERS.get(first, ()):
+        if name in able:
+            again = epsilon(ledger, delta=delta, accountant=name).epsilon
+            return None if again is None else Second(again, find_accountant(name).name)
+    if any(not ACCOUNTANTS[name].is_ready for name in _PARTNERS.get(first, ())):
+        # A sum of Rényi divergences is larger than a tight ε, and contradicts nothing.
+        _log.warning(
+            "ε by %s is not computed a second time without dp-accounting; run: %s",
+            first,
+            install_hint("dp_accounting"),
+        )
+        return None
+    if first == "renyi" or not all(has_renyi(step) for one in steps for step in one):
+        return None
+    different = {frozenset(one.items()): one for one in steps}.values()
+    return Second(max(renyi_epsilon(one, delta) if one else 0.0 for one in different), OWN_RENYI)

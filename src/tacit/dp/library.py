@@ -46,11 +46,6 @@ def rdp_epsilon(steps: Mapping[Step, int], delta: float) -> float:
     return float(epsilon)
 
 
-def has_pld(step: Step) -> bool:
-    """Say whether `pld` can account for a step."""
-    return privacy_curve(step) is not None
-
-
 def has_rdp(step: Step) -> bool:
     """Say whether `rdp` can account for a step."""
     return isinstance(step, FixedSample) or has_renyi(step)

@@ -177,7 +177,6 @@ def _sampled(step: Poisson, orders: Floats) -> Floats | None:
         return None
 
     def log_moment(order: int) -> float:
-
         if order < 2:
             return 0.0
         k = np.arange(2, order + 1)

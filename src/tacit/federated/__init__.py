@@ -8,7 +8,7 @@
 from typing import TYPE_CHECKING
 
 from tacit.federated.adaptive import attribute_scale
-from tacit.federated.aggregators import AGGREGATORS, Aggregator, Seat, find_aggregator
+from tacit.federated.aggregators import AGGREGATORS, Aggregator, find_aggregator
 from tacit.federated.calibration import CalibratedMechanism, calibrate
 from tacit.federated.config import RoundConfig, round_config
 from tacit.federated.contract import (
@@ -16,6 +16,7 @@ from tacit.federated.contract import (
     ClientSide,
     Meter,
     Offer,
+    Seat,
     ServerSide,
     Update,
     VoidRound,

@@ -1,36 +1,36 @@
 """The aggregators, one table: how updates become a mean, and what the server sees of each."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-from tacit.crypto import KeyPair
+from tacit.crypto import KeyPair, make_key_pair
 from tacit.errors import ConfigError, PartyError
 from tacit.federated import encrypted
 from tacit.federated.config import RoundConfig
-from tacit.federated.contract import ClientSide, Enter, ServerSide
+from tacit.federated.contract import ClientSide, Enter, Helper, Seat, ServerSide
 from tacit.federated.keyed import sides as keyed
 from tacit.federated.plain import PlainClient, PlainServer
 from tacit.federated.secagg import sides as masked
-from tacit.federated.secagg.sides import Tag
-from tacit.federated.shuffled import session_of
-from tacit.federated.shuffled.sides import (
+from tacit.federated.shuffled.roles import (
     ShuffledClientSide,
-    ShuffledServerSide,
-    make_shuffler,
+    ShuffledServer,
+    Shuffler,
+    plan_from,
+    session_of,
 )
-from tacit.federated.spec import GOES_WITH, HELPERS, AggregatorName, FederatedSpec, PrivacyKind
-from tacit.federated.verified import SumServer, VerifiedClientSide, VerifiedServerSide
+from tacit.federated.spec import AggregatorName, FederatedSpec
+from tacit.federated.verified import (
+    SumClient,
+    SumServer,
+    VerifiedClientSide,
+    VerifiedServerSide,
+)
 from tacit.plugins import load
 from tacit.result import Claim
 from tacit.ring import Prg
 
-Saved = tuple[bytes, bytes] | None
-Making = Callable[[Tag | None, Saved], ClientSide]
-"""Makes a client's side that tags its words and goes on from what was saved."""
-Helper = Callable[[bytes], bytes]
-"""Answers the messages of a server to the one party beside the clients; PartyError refuses."""
+MakeServer = Callable[[RoundConfig, Prg], ServerSide]
+MakeClient = Callable[[RoundConfig, Seat, Prg], ClientSide]
 
 
 class Once:
@@ -51,21 +51,6 @@ class Once:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
-    """Where a client sits: its number, the key it is known by, and the helper's public key.
-
-    ``saved`` is what an earlier process of the same client wrote: the invitation and the state.
-    ``secret`` is what `provision` made for this client.
-    """
-
-    index: int
-    signing: Ed25519PrivateKey
-    helper: bytes = b""
-    saved: tuple[bytes, bytes] | None = None
-    secret: bytes = field(default=b"", repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Aggregator:
     """One way to a mean.
 
@@ -83,19 +68,9 @@ class Aggregator:
     server_sees: str
     claims: Callable[[FederatedSpec], tuple[Claim, ...]]
     stages: int
-    make_server: Callable[[RoundConfig, Prg], ServerSide]
-    make_client: Callable[[RoundConfig, Seat, Prg], ClientSide]
+    make_server: MakeServer
+    make_client: MakeClient
     make_helper: Callable[[RoundConfig, KeyPair, Prg, Enter], Helper] | None = None
-
-    @property
-    def privacies(self) -> tuple[PrivacyKind, ...]:
-        """The kinds of privacy that it can give."""
-        return GOES_WITH[self.name]
-
-    @property
-    def helper(self) -> str | None:
-        """What the one party beside server and clients is called, if there is one."""
-        return HELPERS.get(self.name)
 
 
 def find_aggregator(name: str) -> Aggregator:
@@ -105,73 +80,30 @@ def find_aggregator(name: str) -> Aggregator:
     return AGGREGATORS[name]
 
 
-def _server(config: RoundConfig, side: SumServer) -> ServerSide:
-    return VerifiedServerSide(side, config) if config.federated.verified else side
+def _sum_server(make: Callable[[RoundConfig], SumServer]) -> MakeServer:
+    """Show clients the sum before it counts, where the spec says so."""
+
+    def checked(config: RoundConfig, prg: Prg) -> ServerSide:
+        side = make(config)
+        return VerifiedServerSide(side, config) if config.federated.verified else side
+
+    return checked
 
 
-def _client(config: RoundConfig, seat: Seat, prg: Prg, make: Making) -> ClientSide:
-    if not config.federated.verified:
-        return make(None, seat.saved)
-    return VerifiedClientSide(
-        make, config, seat.index, secret=seat.secret, prg=prg, saved=seat.saved
-    )
+def _sum_client(make: SumClient) -> MakeClient:
+    """Let a client tag its words and check their sum, where the spec says so."""
 
+    def checked(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
+        if config.federated.verified:
+            return VerifiedClientSide(make, config, seat, prg)
+        return make(config, seat, prg)
 
-def _masked_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
-    return _client(
-        config,
-        seat,
-        prg,
-        lambda tag, saved: masked.SecAggClientSide(
-            config, seat.index, signing=seat.signing, prg=prg, saved=saved, tag=tag
-        ),
-    )
-
-
-def _encrypted_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
-    return _client(
-        config,
-        seat,
-        prg,
-        lambda tag, saved: encrypted.EncryptedClientSide(
-            config, seat.index, secret=seat.secret, prg=prg, saved=saved, tag=tag
-        ),
-    )
-
-
-def _keyed_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
-    return _client(
-        config,
-        seat,
-        prg,
-        lambda tag, saved: keyed.KeyedClientSide(
-            config,
-            seat.index,
-            authority=seat.helper,
-            signing=seat.signing,
-            prg=prg,
-            saved=saved,
-            tag=tag,
-        ),
-    )
-
-
-def _bounded_server(config: RoundConfig, prg: Prg) -> ServerSide:
-    side: ServerSide = load("federated.bounded").BoundedServerSide(config)
-    return side
-
-
-def _bounded_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
-    side: ClientSide = load("federated.bounded").BoundedClientSide(config, prg)
-    return side
-
-
-def _shuffled_client(config: RoundConfig, seat: Seat, prg: Prg) -> ClientSide:
-    return ShuffledClientSide(config, shuffler=seat.helper, prg=prg, saved=seat.saved)
+    return checked
 
 
 def _shuffler(config: RoundConfig, keys: KeyPair, prg: Prg, enter: Enter) -> Helper:
-    shuffler = make_shuffler(config, keys, prg)
+    fed, reports = config.federated, config.spec.privacy.reports
+    shuffler = Shuffler(keys, minimum=fed.minimum, reports=reports, prg=prg)
 
     def shuffle(message: bytes) -> bytes:
         enter(session_of(message))
@@ -193,23 +125,23 @@ AGGREGATORS: dict[str, Aggregator] = {
             claims=lambda spec: (),
             stages=1,
             make_server=PlainServer,
-            make_client=lambda config, seat, prg: PlainClient(config, seat.index, prg),
+            make_client=PlainClient,
         ),
         Aggregator(
             name="masked",
             server_sees="the sum of the updates, and of each alone nothing",
             claims=masked.claims,
             stages=5,
-            make_server=lambda config, prg: _server(config, masked.SecAggServerSide(config)),
-            make_client=_masked_client,
+            make_server=_sum_server(masked.make_server),
+            make_client=_sum_client(masked.SecAggClientSide),
         ),
         Aggregator(
             name="shuffled",
             server_sees="randomised reports, and not whose they are",
             claims=lambda spec: (),
             stages=3,
-            make_server=lambda config, prg: ShuffledServerSide(config),
-            make_client=_shuffled_client,
+            make_server=lambda config, prg: ShuffledServer(plan_from(config), make_key_pair()),
+            make_client=ShuffledClientSide,
             make_helper=_shuffler,
         ),
         Aggregator(
@@ -217,16 +149,16 @@ AGGREGATORS: dict[str, Aggregator] = {
             server_sees="the sum of the updates, and of each alone a ciphertext",
             claims=encrypted.claims,
             stages=2,
-            make_server=lambda config, prg: _server(config, encrypted.EncryptedServerSide(config)),
-            make_client=_encrypted_client,
+            make_server=_sum_server(encrypted.EncryptedServerSide),
+            make_client=_sum_client(encrypted.EncryptedClientSide),
         ),
         Aggregator(
             name="keyed",
             server_sees="the sum of the updates, and of each alone nothing",
             claims=keyed.claims,
             stages=2,
-            make_server=lambda config, prg: _server(config, keyed.KeyedServerSide(config)),
-            make_client=_keyed_client,
+            make_server=_sum_server(keyed.KeyedServerSide),
+            make_client=_sum_client(keyed.KeyedClientSide),
             make_helper=_authority,
         ),
         Aggregator(
@@ -234,8 +166,10 @@ AGGREGATORS: dict[str, Aggregator] = {
             server_sees="the sum of the updates within the clip, and of each alone whether it is",
             claims=lambda spec: load("federated.bounded").claims(spec),
             stages=1,
-            make_server=_bounded_server,
-            make_client=_bounded_client,
+            make_server=lambda config, prg: load("federated.bounded").BoundedServerSide(config),
+            make_client=lambda config, seat, prg: load("federated.bounded").BoundedClientSide(
+                config, seat, prg
+            ),
         ),
     )
 }

@@ -42,6 +42,7 @@ from tacit.federated.contract import (
     Aggregate,
     Floats,
     Offer,
+    Seat,
     VoidRound,
     pack,
     unpack,
@@ -441,7 +442,7 @@ class BoundedClientSide:
     Cost: 16 bytes and 8 per number.
     """
 
-    def __init__(self, config: RoundConfig, prg: Prg) -> None:
+    def __init__(self, config: RoundConfig, seat: Seat, prg: Prg) -> None:
         self._check, self._prg = plan_check(config), prg
 
     def answer(self, message: bytes, offer: Offer) -> bytes:

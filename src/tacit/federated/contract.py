@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from tacit.dp import Event
@@ -19,6 +20,7 @@ _NUMBER = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 
 Field = int | bytes | memoryview
+PUBLIC_BYTES = 32  # of a public key: X25519 or Ed25519
 HELPER = -1
 """The index under which messages go to the one party beside server and clients, if there is one."""
 
@@ -57,6 +59,25 @@ Offer = Callable[[], Update]
 """Gives the update when it is needed: it may be trained only then."""
 Enter = Callable[[bytes], None]
 """Writes down, for good, that something was done; PartyError if it was done before."""
+
+
+Helper = Callable[[bytes], bytes]
+"""Answers the messages of a server to the one party beside the clients; PartyError refuses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Where a client sits: its number, the key it is known by, and the helper's public key.
+
+    ``saved`` is what an earlier process of the same client wrote: the invitation and the state.
+    ``secret`` is what `provision` made for this client.
+    """
+
+    index: int
+    signing: Ed25519PrivateKey
+    helper: bytes = b""
+    saved: tuple[bytes, bytes] | None = None
+    secret: bytes = field(default=b"", repr=False)
 
 
 class ServerSide(Protocol):

@@ -18,6 +18,7 @@ from tacit.federated.config import RoundConfig
 from tacit.federated.contract import (
     Aggregate,
     Offer,
+    Seat,
     VoidRound,
     kind_of,
     pack,
@@ -30,7 +31,7 @@ from tacit.federated.provision import (
     share_of_key,
 )
 from tacit.federated.secagg.messages import SERVER
-from tacit.federated.secagg.plan import SecAggPlan, Words, centred, from_wire, to_wire
+from tacit.federated.secagg.plan import SecAggPlan, Words, centred, from_wire, mean_of, to_wire
 from tacit.federated.secagg.sides import (
     HIDDEN,
     LAST,
@@ -39,7 +40,6 @@ from tacit.federated.secagg.sides import (
     SUBJECT,
     TAILS,
     Tag,
-    mean_of,
     open_sum,
     plan_sum,
     read_sum,
@@ -123,8 +123,7 @@ class EncryptedServerSide:
     """
 
     def __init__(self, config: RoundConfig) -> None:
-        self._config, self.plan = config, plan_sum(config)
-        self._federated = config.federated
+        self.plan, self._federated = plan_sum(config), config.federated
         self._layout = layout_of(config, self.plan)
         self._public = public_key_of(config.federated.cipher, config.public_key)
         self._sum: Ciphertext | None = None
@@ -184,7 +183,8 @@ class EncryptedServerSide:
 
     def aggregate(self) -> Aggregate:
         """Return the mean of those who stayed."""
-        return mean_of(self._config, self.plan, self.total(), self.survivors)
+        most = self._federated.largest_weight
+        return mean_of(self.plan, self.total(), self.survivors, largest_weight=most)
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -245,23 +245,16 @@ class EncryptedClientSide:
     """
 
     def __init__(
-        self,
-        config: RoundConfig,
-        index: int,
-        *,
-        secret: bytes,
-        prg: Prg,
-        saved: tuple[bytes, bytes] | None = None,
-        tag: Tag | None = None,
+        self, config: RoundConfig, seat: Seat, prg: Prg, *, tag: Tag | None = None
     ) -> None:
-        self._config, self._index, self._prg, self._tag = config, index, prg, tag
+        self._config, self._index, self._prg, self._tag = config, seat.index, prg, tag
         self._federated = config.federated
-        self._secret = read_secret(secret).cipher
+        self._secret = read_secret(seat.secret).cipher
         self._plan: SecAggPlan | None = None
         self._is_over = False
-        if saved is not None:
-            self._plan = read_sum(saved[0], OPEN, config)
-            (is_over,) = unpack(saved[1], SAVED, "i", sender="this client")
+        if seat.saved is not None:
+            self._plan = read_sum(seat.saved[0], OPEN, config)
+            (is_over,) = unpack(seat.saved[1], SAVED, "i", sender="this client")
             self._is_over = bool(is_over)
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
@@ -286,14 +279,15 @@ class EncryptedClientSide:
         if self._plan is not None:
             raise PartyError(SERVER, "it invited this client a second time")
         config, plan = self._config, read_sum(message, OPEN, self._config)
-        self._check_key()
+        own = self._own() if self._federated.threshold is None else None
+        if own is None:
+            self._share()  # refused before the update is trained
         words = words_of(config, plan, offer(), self._prg)
         if self._tag is not None:
             self._tag(plan, words)
         self._plan = plan
         numbers, layout = centred(plan, words).reshape(-1, 1), layout_of(config, plan)
         public = public_key_of(config.federated.cipher, config.public_key)
-        own = None if config.federated.threshold else self._own()
         sealed = (own or public).encrypt(numbers, layout, self._prg.bytes)
         return pack(UPLOAD, public.dump(sealed))
 
@@ -311,12 +305,6 @@ class EncryptedClientSide:
             return pack(PART, share.point, share.decrypt_part(sealed))
         except InputError as error:
             raise PartyError(SERVER, str(error)) from error
-
-    def _check_key(self) -> None:
-        if self._federated.threshold is None:
-            self._own()
-        else:
-            self._share()
 
     def _own(self) -> SecretKey:
         return secret_key_of(self._federated.cipher, self._secret, self._config.public_key)

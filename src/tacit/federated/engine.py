@@ -12,14 +12,16 @@ from torch import Tensor
 from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
 from tacit.federated.adaptive import Shares, find_shares
-from tacit.federated.aggregators import Aggregator, Helper, Once, Seat
+from tacit.federated.aggregators import Aggregator, Once
 from tacit.federated.config import Outlook, RoundConfig, Shaper, shape_update
 from tacit.federated.contract import (
     HELPER,
     Aggregate,
     ClientSide,
+    Helper,
     Meter,
     Offer,
+    Seat,
     Update,
     run_round,
 )

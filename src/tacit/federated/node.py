@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
-from tacit.federated.aggregators import Seat, find_aggregator
+from tacit.federated.aggregators import find_aggregator
 from tacit.federated.config import Outlook, Shaper, round_config, shape_update
-from tacit.federated.contract import Floats, Update, kind_of
+from tacit.federated.contract import Floats, Seat, Update, kind_of
 from tacit.federated.journal import Journal, Silo, journal_of
 from tacit.federated.shuffled import COMPLAINED
 from tacit.federated.spec import HELPERS, FederatedSpec

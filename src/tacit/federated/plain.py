@@ -10,7 +10,7 @@ from tacit.dp import REPLACE_CLIENT, normal
 from tacit.errors import DisagreementError, FrameError, PartyError
 from tacit.federated.adaptive import Selection, upload_selected
 from tacit.federated.config import RoundConfig, clip_l2, go_bare, made_finite, on_grid
-from tacit.federated.contract import Aggregate, Floats, Offer, VoidRound, pack, unpack
+from tacit.federated.contract import Aggregate, Floats, Offer, Seat, VoidRound, pack, unpack
 from tacit.ring import Prg
 
 OPEN, UPDATE, SELECTED = 48, 49, 50
@@ -117,9 +117,8 @@ class PlainClient:
     Cost: 4 bytes per parameter.
     """
 
-    def __init__(self, config: RoundConfig, index: int, prg: Prg) -> None:
-        self._config, self._index, self._prg = config, index, prg
-        self._federated = config.federated
+    def __init__(self, config: RoundConfig, seat: Seat, prg: Prg) -> None:
+        self._config, self._prg = config, prg
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
         """Send the update."""
@@ -127,7 +126,7 @@ class PlainClient:
         mechanism = self._config.mechanism
         update = made_finite(offer(), self._config)
         values = clip_l2(update.values, mechanism.clip)
-        weight = min(update.weight, self._federated.largest_weight)
+        weight = min(update.weight, self._config.federated.largest_weight)
         if mechanism.selection is not None:
             return pack(SELECTED, weight, *_select(values, mechanism.selection, self._prg))
         if mechanism.privacy.kind in ("local", "local-adaptive") and mechanism.grid is not None:

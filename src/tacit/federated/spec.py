@@ -13,11 +13,10 @@ from typing import Literal, get_args
 from tacit.crypto.cipher import SCHEMES, Scheme
 from tacit.crypto.cipher.threshold import MOST_HOLDERS
 from tacit.errors import ConfigError, check_word
+from tacit.federated.contract import PUBLIC_BYTES
 from tacit.federated.data import FederatedData
 from tacit.federated.secagg.graph import Server, share_of
 from tacit.federated.secagg.plan import LARGEST_WEIGHT
-from tacit.federated.shuffled.plan import Method
-from tacit.federated.shuffled.roles import PUBLIC_BYTES
 from tacit.spec import LOCAL, refuse
 
 AggregatorName = Literal["plain", "masked", "shuffled", "encrypted", "keyed", "bounded"]
@@ -28,6 +27,7 @@ ModelName = Literal["linear", "mlp", "cnn"]
 PrivacyKind = Literal["none", "central", "local", "local-adaptive", "shuffle", "record"]
 PRIVACIES: tuple[PrivacyKind, ...] = get_args(PrivacyKind)
 Mechanism = Literal["gaussian", "laplace", "binomial", "nbafl", "objective"]
+Method = Literal["direction", "coordinate"]
 
 _MECHANISMS: dict[str, tuple[str, ...]] = {
     "gaussian": PRIVACIES,

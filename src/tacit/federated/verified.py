@@ -7,7 +7,7 @@ which nonce; it looks for its own, takes the F of all off, and compares with ⟨
 another round, or of other clients, has not its nonce, whatever session the server chose.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol, cast, final
 
@@ -23,6 +23,7 @@ from tacit.federated.contract import (
     ClientSide,
     Offer,
     RunOver,
+    Seat,
     ServerSide,
     VoidRound,
     kind_of,
@@ -77,13 +78,20 @@ CLAIM = Claim(
 class SumServer(ServerSide, Protocol):
     """A server's side that ends with a sum of words."""
 
-    @property
-    def plan(self) -> SecAggPlan:
-        """The plan of the round."""
-        ...
+    plan: SecAggPlan
 
     def total(self) -> Words:
         """Return the sum of the words of those who stayed."""
+        ...
+
+
+class SumClient(Protocol):
+    """Makes a client's side that adds words up, and has them tagged."""
+
+    def __call__(
+        self, config: RoundConfig, seat: Seat, prg: Prg, *, tag: Tag | None = None
+    ) -> ClientSide:
+        """Make it, or go on from what was saved."""
         ...
 
 
@@ -221,24 +229,16 @@ class VerifiedClientSide:
     Cost: 1 message more, 29 bytes more in the one with the update; two times `tags_of`.
     """
 
-    def __init__(
-        self,
-        make: Callable[[Tag, tuple[bytes, bytes] | None], ClientSide],
-        config: RoundConfig,
-        index: int,
-        *,
-        secret: bytes,
-        prg: Prg,
-        saved: tuple[bytes, bytes] | None = None,
-    ) -> None:
-        self._key = derive(read_secret(secret).shared, context=b"tacit verified sums")
-        self._config, self._index, self._prg = config, index, prg
+    def __init__(self, side: SumClient, config: RoundConfig, seat: Seat, prg: Prg) -> None:
+        self._key = derive(read_secret(seat.secret).shared, context=b"tacit verified sums")
+        self._config, self._index, self._prg = config, seat.index, prg
         self._invitation, self._nonce = b"", b""
-        if saved is not None:
-            fields = cast(list[bytes], unpack(saved[1], SAVED, "bb", sender="this client"))
+        if seat.saved is not None:
+            self._invitation, state = seat.saved
+            fields = cast(list[bytes], unpack(state, SAVED, "bb", sender="this client"))
             self._nonce, inside = fields
-            self._invitation, saved = saved[0], (saved[0], inside)
-        self._inside = make(self._tag, saved)
+            seat = replace(seat, saved=(self._invitation, inside))
+        self._inside = side(config, seat, prg, tag=self._tag)
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
         """Do a step of the round, or check its sum."""

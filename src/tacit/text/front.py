@@ -21,9 +21,8 @@ from tacit.dp.event import (
     Relation,
     Repeated,
 )
-from tacit.dp.ledger import Ledger, epsilon
+from tacit.dp.ledger import Ledger, Second, confirm, epsilon
 from tacit.dp.private import step_event
-from tacit.dp.second import Second, confirm
 from tacit.errors import ConfigError
 from tacit.nn import add_adapters, merge_adapters
 from tacit.result import Claim

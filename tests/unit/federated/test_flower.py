@@ -8,18 +8,15 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord
 
-from support.flower import Nodes, make_app, make_contexts, make_policy, stand_in, train_on
+from support.flower import Nodes, ask, make_app, make_contexts, make_policy, train_on
 from tacit.errors import ConfigError, PartyError
 from tacit.federated import AdaptiveNoise, Privacy
 from tacit.federated.contract import pack
 from tacit.federated.flower import client_mod
 
-
-@pytest.fixture(autouse=True)
-def _as_a_server(monkeypatch, tmp_path):
-    stand_in(monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("as_a_server")
 
 
 class Twins(Nodes):
@@ -188,19 +185,16 @@ def test_rounds_that_begin_at_once_are_both_counted():
     assert "more than the 2 rounds of the spec" in outcome.rounds[1].refused[0]
 
 
+def step_of(kind, *fields):
+    return {"role": "client", "index": 0, "payload": pack(kind, *fields)}
+
+
 def test_an_update_is_not_sent_again_under_new_noise():
     policy = make_policy("plain", "local")
     contexts = make_contexts(4)
     grid = Nodes(make_app(policy), contexts)
     train_on(grid, policy)
-    again = Message(
-        RecordDict({"tacit": ConfigRecord({"role": "client", "index": 0, "payload": pack(48)})}),
-        dst_node_id=100,
-        message_type="train",
-    )
-    again.content["tacit"]["helper"] = b""
-    again.metadata.__dict__["_message_id"] = "again"
-    said = grid.app(again, contexts[100]).content["tacit"]
+    said = ask(grid.app, contexts[100], step_of(48)).content["tacit"]
     assert "answered before" in said["reason"]
 
 
@@ -210,27 +204,12 @@ def test_a_round_of_one_run_is_not_gone_on_with_in_another():
     grid = Nodes(make_app(policy), contexts)
     train_on(grid, policy)
     contexts[100].run_id = 2
-    step = Message(
-        RecordDict(
-            {"tacit": ConfigRecord({"role": "client", "index": 0, "payload": pack(6, b"")})}
-        ),
-        dst_node_id=100,
-        message_type="train",
-    )
-    step.metadata.__dict__["_message_id"] = "later"
-    said = grid.app(step, contexts[100]).content["tacit"]
+    said = ask(grid.app, contexts[100], step_of(6, b"")).content["tacit"]
     assert "a round that has not begun" in said["reason"]
 
 
 def test_a_step_of_a_round_that_never_began_is_refused():
-    app = make_app(make_policy())
-    step = Message(
-        RecordDict({"tacit": ConfigRecord({"role": "client", "index": 0, "payload": pack(48)})}),
-        dst_node_id=100,
-        message_type="train",
-    )
-    step.metadata.__dict__["_message_id"] = "one"
-    said = app(step, make_contexts(1)[100]).content["tacit"]
+    said = ask(make_app(make_policy()), make_contexts(1)[100], step_of(48)).content["tacit"]
     assert "a round that has not begun" in said["reason"]
 
 

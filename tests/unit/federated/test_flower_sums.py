@@ -6,12 +6,20 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from support.federated import provided
-from support.flower import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
+from support.flower import (
+    MODEL,
+    Nodes,
+    add_training,
+    ask,
+    make_app,
+    make_contexts,
+    make_policy,
+    train_on,
+)
 from tacit.errors import ConfigError, PartyError
 from tacit.federated.contract import pack, unpack
 from tacit.federated.flower import PrivateStrategy, client_mod
@@ -19,6 +27,7 @@ from tacit.federated.keyed.authority import RELEASE
 from tacit.federated.node import flat_arrays, named_arrays
 from tacit.federated.verified import CHECK
 
+pytestmark = pytest.mark.usefixtures("as_a_server")
 FIRST = named_arrays(MODEL)(np.zeros(3, np.float32))
 WORDS = {
     "bfv": {"aggregator": "encrypted"},
@@ -29,12 +38,7 @@ WORDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _as_a_server(monkeypatch, tmp_path):
-    stand_in(monkeypatch, tmp_path)
-
-
-def make_nodes(name, *, step=0.1, silent=(), **changes):
+def make_nodes(name, *, silent=(), **changes):
     """Make nodes that each hold a secret of their own, and the policy that they hold to."""
     policy, secrets = provided(make_policy(**WORDS[name], **changes))
 
@@ -42,16 +46,7 @@ def make_nodes(name, *, step=0.1, silent=(), **changes):
         number = min(context.node_config["partition-id"], policy.federated.clients - 1)
         return client_mod(policy, secret=secrets[number])(message, context, app)
 
-    app = ClientApp(mods=[hold])
-
-    @app.train()
-    def train(message, context):
-        size = step * (1 + context.node_config["partition-id"])
-        given = message.content["arrays"]
-        arrays = ArrayRecord({name: Array(one.numpy() + size) for name, one in given.items()})
-        metrics = MetricRecord({"num-examples": 3})
-        return Message(RecordDict({"arrays": arrays, "m": metrics}), reply_to=message)
-
+    app = add_training(ClientApp(mods=[hold]))
     extra = policy.federated.aggregator == "keyed"
     return Nodes(app, make_contexts(policy.federated.clients + extra), silent), policy
 
@@ -123,12 +118,8 @@ def test_an_authority_that_is_started_again_keeps_what_it_released(tmp_path):
     other = make_contexts(6)[105]
     other.node_config["role"] = "authority"
     record = {"role": "help", "index": -1, "payload": asked[0], "bound": 0.0}
-    message = Message(
-        RecordDict({"tacit": ConfigRecord(record)}), dst_node_id=105, message_type="train"
-    )
-    message.metadata.__dict__["_message_id"] = "again"
     fresh = make_app(policy, authority=key, journal=tmp_path)
-    assert "answered before" in fresh(message, other).content["tacit"]["reason"]
+    assert "answered before" in ask(fresh, other, record).content["tacit"]["reason"]
 
 
 def test_a_server_that_is_its_own_authority_is_refused_where_the_job_pins_a_key():

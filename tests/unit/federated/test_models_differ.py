@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 
 from support.federated import provided
-from support.flower import Nodes, make_contexts, make_policy, stand_in
+from support.flower import Nodes, make_contexts, make_policy
 from tacit.errors import PartyError
 from tacit.federated import Meter, VoidRound, round_config
 from tacit.federated.contract import pack, unpack
@@ -39,6 +39,7 @@ from tacit.federated.training import flatten
 from tacit.federated.verified import TAGGED
 from tacit.ring import Prg
 
+pytestmark = pytest.mark.usefixtures("as_a_server")
 CLIENTS, VICTIM = 5, 102
 WORDS = ("masked", "keyed")
 
@@ -178,11 +179,6 @@ def run(aggregator, change=lambda content: None, *, verified=False, is_named=Fal
     except VoidRound:
         return None, update, meter, grid.kinds
     return found.mean * len(found.survivors), update, meter, grid.kinds
-
-
-@pytest.fixture(autouse=True)
-def _as_a_server(monkeypatch, tmp_path):
-    stand_in(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("is_named", [False, True])

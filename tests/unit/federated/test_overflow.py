@@ -57,7 +57,7 @@ def test_who_has_rows_that_a_model_overflows_on_is_not_told_by_who_falls_out(nam
 @pytest.mark.parametrize("name", WORDS)
 def test_they_were_told_by_name_while_such_updates_were_refused(name, monkeypatch):
     refuse = "tacit.federated.{}.made_finite"
-    for room in ("secagg.sides", "shuffled.sides"):
+    for room in ("secagg.sides", "shuffled.roles"):
         monkeypatch.setattr(refuse.format(room), lambda update, config: update)
     stage = run(name)
     assert stage.run().survivors == tuple(index for index in range(CLIENTS) if index not in OLD)

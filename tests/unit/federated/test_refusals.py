@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tacit-ml[fl]'")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from support.flower import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in, train_on
+from support.flower import MODEL, Nodes, ask, make_app, make_contexts, make_policy, train_on
 from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.federated import Privacy, Training, round_config
@@ -26,11 +26,12 @@ from tacit.federated.shuffled.roles import (
     RECEIPT,
     open_box,
     open_message,
+    plan_from,
     receipt_tag,
     round_of,
 )
-from tacit.federated.shuffled.sides import plan_from
 
+pytestmark = pytest.mark.usefixtures("as_a_server")
 WEIGHTS = named_arrays(MODEL)(np.zeros(3, np.float32))
 KEYS = frozenset(bytes([one] * 32) for one in range(4))
 POLICIES = {
@@ -40,11 +41,6 @@ POLICIES = {
     "malicious": make_policy(server="malicious", keys=KEYS, drop_rate=0.0),
     "shuffled": make_policy("shuffled", "shuffle"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _as_a_server(monkeypatch, tmp_path):
-    stand_in(monkeypatch, tmp_path)
 
 
 def make_open_app(policy, called):
@@ -61,12 +57,6 @@ def make_open_app(policy, called):
     for register in (app.train(), app.train("more"), app.evaluate(), app.query()):
         register(answer)
     return app
-
-
-def ask(app, context, content, kind="train"):
-    message = Message(content=content, dst_node_id=context.node_id, message_type=kind)
-    message.metadata.__dict__["_message_id"] = "one"
-    return app(message, context)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -96,13 +86,8 @@ def test_a_server_with_plain_fedavg_gets_nothing_after_the_last_round_either():
 def test_other_types_of_messages_are_refused_with_a_record_too(kind):
     called = []
     app = make_open_app(make_policy(), called)
-    content = RecordDict(
-        {
-            "tacit": ConfigRecord({"role": "client", "index": 0, "payload": pack(48)}),
-            "arrays": WEIGHTS,
-        }
-    )
-    reply = ask(app, make_contexts(1)[100], content, kind)
+    record = {"role": "client", "index": 0, "payload": pack(48)}
+    reply = ask(app, make_contexts(1)[100], record, kind, arrays=WEIGHTS)
     assert reply.has_error()
     assert "this node answers 'train' alone" in reply.error.reason
     assert called == []
@@ -123,8 +108,8 @@ def test_other_types_of_messages_are_refused_with_a_record_too(kind):
 )
 def test_a_record_that_is_none_of_ours_is_refused(record):
     called = []
-    content = RecordDict({"tacit": ConfigRecord(record), "arrays": WEIGHTS})
-    reply = ask(make_open_app(make_policy(), called), make_contexts(1)[100], content)
+    app = make_open_app(make_policy(), called)
+    reply = ask(app, make_contexts(1)[100], record, arrays=WEIGHTS)
     assert reply.has_error()
     assert called == []
 
@@ -133,8 +118,8 @@ def test_a_node_has_one_role():
     policy, contexts = make_policy("shuffled", "shuffle"), make_contexts(5)
     app = make_app(policy)
     for node, role in ((100, "help"), (104, "client")):
-        content = RecordDict({"tacit": ConfigRecord({"role": role, "payload": pack(34, b"", b"")})})
-        said = ask(app, contexts[node], content).content["tacit"]
+        record = {"role": role, "payload": pack(34, b"", b"")}
+        said = ask(app, contexts[node], record).content["tacit"]
         assert f"the role '{role}' of another" in said["reason"]
 
 
@@ -162,10 +147,8 @@ class Shuffled:
 
     def say(self, payload, **more):
         record = {"role": "client", "index": 0, "payload": payload, "bound": 0.0}
-        content = RecordDict(
-            {"tacit": ConfigRecord({**record, "helper": self.server.public}), **more}
-        )
-        said = ask(self.app, self.context, content).content["tacit"]
+        record |= {"helper": self.server.public}
+        said = ask(self.app, self.context, record, **more).content["tacit"]
         return said.get("answer") or said["reason"]
 
     def invite(self, opens_with=None):
@@ -297,9 +280,8 @@ def test_arrays_that_cannot_be_read_are_the_servers_fault(data):
     broken = Array(dtype="float32", shape=(3,), stype="numpy.ndarray", data=data)
     said = {"role": "client", "index": 0, "payload": pack(48), "helper": b"", "bound": 0.0}
     for record in (ArrayRecord({"w": broken}), ArrayRecord()):
-        content = RecordDict({"tacit": ConfigRecord(said), "arrays": record})
         app = make_open_app(make_policy("plain", rounds=9), called)
-        reply = ask(app, make_contexts(1)[100], content).content["tacit"]
+        reply = ask(app, make_contexts(1)[100], said, arrays=record).content["tacit"]
         assert reply["party"] == "server"
         assert "not numbers that can be read" in reply["reason"]
     assert called == []

@@ -23,33 +23,14 @@ from flwr.serverapp.strategy import (
     QFedAvg,
 )
 
-from support.flower import MODEL, Nodes, make_app, make_contexts, make_policy, stand_in
+from support.flower import MODEL, Nodes, add_training, make_app, make_contexts, make_policy
 from tacit.errors import ConfigError, PartyError
 from tacit.federated.flower import PrivateStrategy, client_mod
 from tacit.federated.node import flat_arrays, named_arrays
 
+pytestmark = pytest.mark.usefixtures("as_a_server")
 FIRST = named_arrays(MODEL)(np.zeros(3, np.float32))
 SETTINGS = {"fraction_evaluate": 0.0, "min_train_nodes": 4, "min_available_nodes": 4}
-
-
-@pytest.fixture(autouse=True)
-def _as_a_server(monkeypatch, tmp_path):
-    stand_in(monkeypatch, tmp_path)
-
-
-def make_plain_app(step=0.1):
-    """Make an app without the mod, which trains as those of `make_app` do."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message, context):
-        size = step * (1 + context.node_config["partition-id"])
-        given = message.content["arrays"]
-        arrays = ArrayRecord({name: Array(one.numpy() + size) for name, one in given.items()})
-        metrics = MetricRecord({"num-examples": 3})
-        return Message(RecordDict({"arrays": arrays, "m": metrics}), reply_to=message)
-
-    return app
 
 
 def start(strategy, policy, *, contexts=None, app=None, rounds=None, **more):
@@ -66,7 +47,7 @@ def test_what_is_learned_is_what_the_strategy_learns_alone(kind, aggregator):
     own = {"proximal_mu": 0.5} if kind is FedProx else {}
     own = {"server_momentum": 0.5} if kind is FedAvgM else own
     alone = kind(**SETTINGS, **own).start(
-        Nodes(make_plain_app(), make_contexts(4)), FIRST, num_rounds=2
+        Nodes(add_training(ClientApp()), make_contexts(4)), FIRST, num_rounds=2
     )
     _, result, _ = start(kind(**SETTINGS, **own), policy)
     assert np.allclose(flat_arrays(result.arrays), flat_arrays(alone.arrays), atol=1e-4)

@@ -10,7 +10,7 @@ from support.federated import make_spec
 from tacit.errors import PartyError
 from tacit.federated import Privacy
 from tacit.federated.config import RoundConfig, round_config
-from tacit.federated.contract import Update
+from tacit.federated.contract import Seat, Update
 from tacit.federated.secagg.messages import open_message
 from tacit.federated.secagg.plan import NONCE_BYTES, centred
 from tacit.federated.secagg.server import STAGES, SecAggServer
@@ -40,7 +40,7 @@ class Mixed:
         self.configs = [noisy] + [quiet] * (CLIENTS - 1)
         self.plans = [plan_from(config) for config in self.configs]
         self.sides = [
-            SecAggClientSide(config, i, signing=signing[i], prg=Prg.from_os())
+            SecAggClientSide(config, Seat(index=i, signing=signing[i]), Prg.from_os())
             for i, config in enumerate(self.configs)
         ]
         self.refused = []

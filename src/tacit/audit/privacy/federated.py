@@ -30,7 +30,7 @@ from tacit.audit.privacy.noise import (
 from tacit.audit.privacy.rounds import Point, Rounds
 from tacit.crypto import make_key_pair
 from tacit.dp import REPLACE_CLIENT, Bounded, DiscreteLaplace, Gaussian, Ledger, Repeated, epsilon
-from tacit.dp.alone import alone_epsilon
+from tacit.dp.accountant import alone_epsilon
 from tacit.dp.private import step_event
 from tacit.errors import ConfigError, PartyError
 from tacit.federated import (
@@ -52,7 +52,7 @@ from tacit.federated.grid import Grid
 from tacit.federated.provision import provision
 from tacit.federated.records import ACCOUNTANT, RecordSteps, train_records
 from tacit.federated.shuffled.plan import encode, estimate
-from tacit.federated.shuffled.sides import plan_from
+from tacit.federated.shuffled.roles import plan_from
 from tacit.ring import Prg
 
 _DIMENSIONS = (2000, 200, 20)  # the first that the mechanism can serve

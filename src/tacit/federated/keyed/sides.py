@@ -3,7 +3,6 @@
 from typing import cast, final
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.crypto import KeyPair, make_key_pair
 from tacit.errors import DisagreementError, FrameError, PartyError
@@ -12,6 +11,7 @@ from tacit.federated.contract import (
     Aggregate,
     Enter,
     Offer,
+    Seat,
     VoidRound,
     pack,
     unpack,
@@ -30,7 +30,7 @@ from tacit.federated.keyed.authority import (
     summand_text,
 )
 from tacit.federated.secagg.messages import SERVER
-from tacit.federated.secagg.plan import Words, add_masks, from_wire, to_wire
+from tacit.federated.secagg.plan import Words, add_masks, from_wire, mean_of, to_wire
 from tacit.federated.secagg.sides import (
     CHOSEN,
     HIDDEN,
@@ -40,7 +40,6 @@ from tacit.federated.secagg.sides import (
     SAVED,
     SUBJECT,
     Tag,
-    mean_of,
     open_sum,
     plan_sum,
     read_sum,
@@ -113,8 +112,7 @@ class KeyedServerSide:
     """
 
     def __init__(self, config: RoundConfig) -> None:
-        self._config, self.plan = config, plan_sum(config)
-        self._federated = config.federated
+        self.plan, self._federated = plan_sum(config), config.federated
         self._invitation = open_sum(OPEN, self.plan, config.federated.identities)
         self._summands: dict[int, Summand] = {}
         self._sum: Words = np.zeros(self.plan.length, self.plan.dtype)
@@ -173,7 +171,8 @@ class KeyedServerSide:
 
     def aggregate(self) -> Aggregate:
         """Return the mean of those who sent something."""
-        return mean_of(self._config, self.plan, self.total(), self.survivors)
+        most = self._federated.largest_weight
+        return mean_of(self.plan, self.total(), self.survivors, largest_weight=most)
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -206,20 +205,10 @@ class KeyedClientSide:
     """
 
     def __init__(
-        self,
-        config: RoundConfig,
-        index: int,
-        *,
-        authority: bytes,
-        signing: Ed25519PrivateKey,
-        prg: Prg,
-        saved: tuple[bytes, bytes] | None = None,
-        tag: Tag | None = None,
+        self, config: RoundConfig, seat: Seat, prg: Prg, *, tag: Tag | None = None
     ) -> None:
-        self._config, self._index, self._prg, self._tag = config, index, prg, tag
-        self._federated = config.federated
-        self._authority, self._signing = authority, signing
-        self._is_sent = saved is not None
+        self._config, self._seat, self._prg, self._tag = config, seat, prg, tag
+        self._is_sent = seat.saved is not None
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
         """Send the update."""
@@ -230,13 +219,14 @@ class KeyedClientSide:
         if self._tag is not None:
             self._tag(plan, words)
         once = make_key_pair()
-        key = pad_key(once, self._authority, invitation=message, index=self._index)
+        index, signing = self._seat.index, self._seat.signing
+        key = pad_key(once, self._seat.helper, invitation=message, index=index)
         add_masks(words, plus=[key])
         self._is_sent = True
         identity, signature = bytes(KEY_BYTES), bytes(SIGNATURE_BYTES)
-        if self._federated.identities is not None:
-            identity = self._signing.public_key().public_bytes_raw()
-            signature = self._signing.sign(summand_text(message, self._index, once.public))
+        if self._config.federated.identities is not None:
+            identity = signing.public_key().public_bytes_raw()
+            signature = signing.sign(summand_text(message, index, once.public))
         return pack(UPLOAD, once.public, identity, signature, to_wire(plan, words))
 
     def save(self) -> bytes:

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from tacit.errors import ConfigError, DataError, RangeError
+from tacit.federated.contract import Aggregate, Floats
 from tacit.federated.secagg.graph import Neighbourhood
 from tacit.ring import Prg
 
 Words = NDArray[Any]  # uint32 or uint64, by the width of the plan
-Floats = NDArray[np.floating[Any]]
 
 NONCE_BYTES, MODEL_BYTES = 16, 32  # two rounds share a nonce after about 2^64; SHA-256
 SESSION_BYTES = NONCE_BYTES + MODEL_BYTES
@@ -213,6 +213,14 @@ def dequantise(plan: SecAggPlan, total: Words) -> tuple[NDArray[np.float64], int
     at = plan.dimension + plan.weight_words
     weight = from_digits(plan, total[plan.dimension : at])
     return numbers.astype(np.float64) / plan.scale, weight
+
+
+def mean_of(
+    plan: SecAggPlan, total: Words, survivors: tuple[int, ...], *, largest_weight: int
+) -> Aggregate:
+    """Read the mean of those who stayed off the sum of their words."""
+    summed, weight = dequantise(plan, total)
+    return Aggregate(summed * (largest_weight / max(weight, 1)), weight, survivors)
 
 
 def to_wire(plan: SecAggPlan, words: Words) -> bytes | memoryview:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tacit.crypto import ShamirShare, make_key_pair, recover
 from tacit.errors import DisagreementError, FrameError, PartyError
-from tacit.federated.contract import VoidRound, pack, records, unpack
+from tacit.federated.contract import Aggregate, VoidRound, pack, records, unpack
 from tacit.federated.secagg.messages import (
     ADVERT,
     ATTEST,
@@ -48,7 +48,7 @@ from tacit.federated.secagg.messages import (
     self_key,
     to_bitmap,
 )
-from tacit.federated.secagg.plan import SecAggPlan, Words, add_masks, from_wire
+from tacit.federated.secagg.plan import SecAggPlan, Words, add_masks, from_wire, mean_of
 
 STAGES = ("advertise", "share", "mask", "attest", "unmask")
 _INDEX = struct.Struct("<I")
@@ -68,8 +68,8 @@ class SecAggServer:
     Cost: memory for one sum and about 200 bytes per client and neighbour.
     """
 
-    def __init__(self, plan: SecAggPlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: SecAggPlan, *, largest_weight: int = 1) -> None:
+        self.plan, self._largest_weight = plan, largest_weight
         self._stage = 0
         self._adverts: dict[int, Advert] = {}
         self._probe = make_key_pair()  # to try keys with
@@ -97,7 +97,7 @@ class SecAggServer:
 
     def invite(self) -> dict[int, bytes]:
         """Write the first message to every client."""
-        return {index: open_message(self._plan, index) for index in range(self._plan.clients)}
+        return {index: open_message(self.plan, index) for index in range(self.plan.clients)}
 
     def accept(self, index: int, message: bytes) -> None:
         """Take a client's answer of this stage.
@@ -106,7 +106,7 @@ class SecAggServer:
             PartyError: it is no valid answer, or a second one; names the client.
         """
         name = client_name(index)
-        if self._stage >= len(STAGES) or not 0 <= index < self._plan.clients:
+        if self._stage >= len(STAGES) or not 0 <= index < self.plan.clients:
             raise DisagreementError(name, f"nothing is awaited from it in the stage {self.stage!r}")
         layout = {"share": "bb", "mask": "v"}.get(self.stage, "b")
         fields = cast(list[bytes], unpack(message, _KINDS[self._stage], layout, sender=name))
@@ -147,6 +147,14 @@ class SecAggServer:
         self._stage += 1
         return messages
 
+    def complain(self, index: int, error: PartyError) -> None:
+        """Do without a client: it counts as silent from here on."""
+
+    def aggregate(self) -> Aggregate:
+        """Return the mean of those who stayed."""
+        most = self._largest_weight
+        return mean_of(self.plan, self.total(), self.survivors, largest_weight=most)
+
     def total(self) -> Words:
         """Return the sum of the survivors' words.
 
@@ -161,7 +169,7 @@ class SecAggServer:
         advert = read_advert(body, index)
         if index in self._adverts:
             raise DisagreementError(client_name(index), "it has shown its keys already")
-        advert.verify(self._plan.session)
+        advert.verify(self.plan.session)
         if any(advert.identity == other.identity for other in self._adverts.values()):
             raise PartyError(client_name(index), "another client has the same identity")
         # A key that nobody can agree with would make all its neighbours fail, and be blamed.
@@ -180,12 +188,12 @@ class SecAggServer:
         self._held.parcels[position] = dict(zip(around, parcels, strict=True))
 
     def _take_input(self, name: str, body: bytes | memoryview) -> None:
-        if len(body) != self._plan.upload_bytes:
+        if len(body) != self.plan.upload_bytes:
             raise FrameError(
-                name, f"wanted an input of {self._plan.upload_bytes} bytes, got {len(body)}"
+                name, f"wanted an input of {self.plan.upload_bytes} bytes, got {len(body)}"
             )
         # Added at once: no input is kept.
-        np.add(self._sum, from_wire(self._plan, body), out=self._sum)
+        np.add(self._sum, from_wire(self.plan, body), out=self._sum)
 
     def _take_tags(self, position: int, body: bytes) -> None:
         roster = self._known_roster()
@@ -209,7 +217,7 @@ class SecAggServer:
             # A share of the other secret of the same client is refused here too: it opens another
             # commitment. An honest server holds no seed and key of one client even by mistake.
             if parcel is None or parcel[start : start + COMMIT_BYTES] != commit_share(
-                self._plan.session, owner, holder, which, share
+                self.plan.session, owner, holder, which, share
             ):
                 raise PartyError(name, f"its share of {client_name(owner)} is not the one it got")
             found.append((place, share))
@@ -222,7 +230,7 @@ class SecAggServer:
     def _close_adverts(self) -> dict[int, bytes]:
         body = b"".join(self._adverts[index].to_bytes() for index in sorted(self._adverts))
         try:
-            self._roster = read_roster(self._plan, body)
+            self._roster = read_roster(self.plan, body)
         except PartyError as error:
             raise VoidRound(SERVER, f"too few showed their keys: {error.reason}") from error
         return dict.fromkeys(sorted(self._adverts), pack(ROSTER, body))
@@ -268,8 +276,8 @@ class SecAggServer:
         return {}
 
     def _need(self, count: int, what: str) -> None:
-        if count < self._plan.minimum:
-            raise VoidRound(SERVER, f"{count} clients {what}, the plan wants {self._plan.minimum}")
+        if count < self.plan.minimum:
+            raise VoidRound(SERVER, f"{count} clients {what}, the plan wants {self.plan.minimum}")
 
     def _known_roster(self) -> Roster:
         if self._roster is None:

@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import cast, final
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.errors import ConfigError, DisagreementError, FrameError, PartyError
 from tacit.federated.config import RoundConfig, clip_l2, go_bare, made_finite
-from tacit.federated.contract import Aggregate, Offer, Update, kind_of, pack, unpack
+from tacit.federated.contract import Offer, Seat, Update, kind_of, pack, unpack
 from tacit.federated.secagg.client import SecAggClient
 from tacit.federated.secagg.graph import Neighbourhood, plan_neighbourhood, secrecy_bits
 from tacit.federated.secagg.messages import (
@@ -32,7 +31,6 @@ from tacit.federated.secagg.plan import (
     SESSION_BYTES,
     SecAggPlan,
     Words,
-    dequantise,
     plan_secagg,
     quantise,
 )
@@ -190,49 +188,9 @@ def words_of(config: RoundConfig, plan: SecAggPlan, update: Update, prg: Prg) ->
     return quantise(plan, values, weight=weight, noise=noise, prg=prg)
 
 
-def mean_of(
-    config: RoundConfig, plan: SecAggPlan, total: Words, survivors: tuple[int, ...]
-) -> Aggregate:
-    """Read the mean of those who stayed off the sum of their words."""
-    summed, weight = dequantise(plan, total)
-    return Aggregate(summed * (config.federated.largest_weight / max(weight, 1)), weight, survivors)
-
-
-@final
-class SecAggServerSide:
-    """A `SecAggServer` that gives back numbers."""
-
-    def __init__(self, config: RoundConfig) -> None:
-        self._config, self._plan = config, plan_from(config)
-        self._server = SecAggServer(self._plan)
-
-    def invite(self) -> dict[int, bytes]:
-        """Invite everyone to the round."""
-        return self._server.invite()
-
-    def accept(self, index: int, message: bytes) -> None:
-        """Take an answer of the current stage."""
-        self._server.accept(index, message)
-
-    def complain(self, index: int, error: PartyError) -> None:
-        """Do without a client: it counts as silent from here on."""
-
-    def close(self) -> dict[int, bytes]:
-        """End a stage."""
-        return self._server.close()
-
-    def aggregate(self) -> Aggregate:
-        """Return the mean of those who stayed."""
-        return mean_of(self._config, self._plan, self.total(), self._server.survivors)
-
-    @property
-    def plan(self) -> SecAggPlan:
-        """The plan of the round."""
-        return self._plan
-
-    def total(self) -> Words:
-        """Return the sum of the words of those who stayed."""
-        return self._server.total()
+def make_server(config: RoundConfig) -> SecAggServer:
+    """Make the server's side of a round."""
+    return SecAggServer(plan_from(config), largest_weight=config.federated.largest_weight)
 
 
 @final
@@ -240,23 +198,16 @@ class SecAggClientSide:
     """A `SecAggClient` that knows what to answer, and adds the noise that was promised."""
 
     def __init__(
-        self,
-        config: RoundConfig,
-        index: int,
-        *,
-        signing: Ed25519PrivateKey,
-        prg: Prg,
-        saved: tuple[bytes, bytes] | None = None,
-        tag: Tag | None = None,
+        self, config: RoundConfig, seat: Seat, prg: Prg, *, tag: Tag | None = None
     ) -> None:
-        self._config, self._index, self._prg = config, index, prg
-        self._signing, self._tag = signing, tag
+        self._config, self._seat, self._prg, self._tag = config, seat, prg, tag
         self._client: SecAggClient | None = None
         self._invitation = b""
-        if saved is not None:
-            self._invitation, state = saved
+        if seat.saved is not None:
+            self._invitation, state = seat.saved
             plan = self._plan_of(self._invitation)
-            self._client = SecAggClient.load(state, plan, index, known=config.federated.identities)
+            known = config.federated.identities
+            self._client = SecAggClient.load(state, plan, seat.index, known=known)
 
     def answer(self, message: bytes, offer: Offer) -> bytes:
         """Do the step that the server's message asks for."""
@@ -279,17 +230,12 @@ class SecAggClientSide:
         """Write the state; see `SecAggClient.save`."""
         return b"" if self._client is None else self._client.save()
 
-    @property
-    def invitation(self) -> bytes:
-        """The invitation that a saved state goes with."""
-        return self._invitation
-
     def _begin(self, message: bytes) -> bytes:
         plan, index = self._plan_of(message), read_open(message)[1]
         if self._client is not None:
             raise PartyError(SERVER, "it invited this client a second time")
         expected = replace(plan_from(self._config), session=plan.session)
-        if plan != expected or index != self._index:
+        if plan != expected or index != self._seat.index:
             raise DisagreementError(
                 SERVER,
                 "its plan of the round is not the one that follows from this client's config",
@@ -299,7 +245,7 @@ class SecAggClientSide:
         self._client = SecAggClient(
             plan,
             index,
-            signing=self._signing,
+            signing=self._seat.signing,
             prg=self._prg,
             known=self._config.federated.identities,
         )

@@ -2,7 +2,6 @@
 
 from tacit.federated.shuffled.plan import (
     METHODS,
-    Method,
     ShuffledPlan,
     dummies,
     encode,
@@ -18,6 +17,7 @@ from tacit.federated.shuffled.roles import (
     read_open,
     session_of,
 )
+from tacit.federated.spec import Method
 
 __all__ = [
     "COMPLAINED",

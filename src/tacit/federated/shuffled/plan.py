@@ -20,7 +20,7 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 import torch
@@ -37,11 +37,11 @@ from tacit.dp import (
 )
 from tacit.dp import dummies as draw_dummies
 from tacit.errors import ConfigError, DataError
+from tacit.federated.spec import Method
 from tacit.ring import KEY_BYTES, Prg
 
 Floats = NDArray[np.float64]
-Method = Literal["direction", "coordinate"]
-METHODS: tuple[Method, ...] = ("direction", "coordinate")
+METHODS: tuple[Method, ...] = get_args(Method)
 
 SESSION_BYTES = 16
 # Standard deviations of a rotated coordinate that are kept. It is nearly normal with variance L²/D,

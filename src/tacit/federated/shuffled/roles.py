@@ -14,14 +14,22 @@ could write it would leave reports out and see who misses them.
 import hashlib
 import hmac
 import struct
+from dataclasses import replace
 from typing import cast, final
 
+import torch
+
 from tacit.crypto import KeyPair, agree, derive, make_key_pair, seal, unseal
-from tacit.dp import Bounded
-from tacit.errors import DisagreementError, FrameError, InputError, PartyError
+from tacit.dp import Bounded, clip
+from tacit.errors import ConfigError, DisagreementError, FrameError, InputError, PartyError
+from tacit.federated.config import RoundConfig, made_finite
 from tacit.federated.contract import (
     HELPER,
+    PUBLIC_BYTES,
+    Aggregate,
+    Offer,
     RunOver,
+    Seat,
     VoidRound,
     kind_of,
     pack,
@@ -36,6 +44,7 @@ from tacit.federated.shuffled.plan import (
     dummies,
     encode,
     estimate,
+    new_session,
 )
 from tacit.ring import Prg
 
@@ -43,7 +52,6 @@ OPEN, BUNDLE, BUNDLES, RELEASED, RECEIPT, CONFIRMED, COMPLAINED = range(32, 39)
 SHUFFLER = HELPER
 """The index under which messages go to the shuffler."""
 
-PUBLIC_BYTES = 32
 BOX_OVERHEAD = PUBLIC_BYTES + 28
 """Of a sealed box: the public key that it was sealed under, a nonce and a tag."""
 BOX_BYTES = PAYLOAD_BYTES + BOX_OVERHEAD
@@ -53,6 +61,30 @@ _PLAN = struct.Struct("<IIQdBIId16s32s")
 _SAVED = 65
 _NO_TAG = bytes(TAG_BYTES)
 _NAME = "shuffler"
+
+
+def plan_from(config: RoundConfig) -> ShuffledPlan:
+    """Derive the plan of a round; all who hold the same config find the same, but for the session.
+
+    Raises:
+        ConfigError: the mechanism is not one for the shuffle model.
+    """
+    mechanism = config.mechanism
+    if mechanism.local_epsilon is None or mechanism.clip is None:
+        raise ConfigError(
+            f"aggregator 'shuffled' goes with privacy 'shuffle', got {mechanism.privacy.kind!r}"
+        )
+    return ShuffledPlan(
+        clients=config.federated.clients,
+        minimum=config.federated.minimum,
+        dimension=config.dimension,
+        l2_bound=mechanism.clip,
+        method=mechanism.privacy.method,
+        reports=mechanism.privacy.reports,
+        steps=1,
+        local_epsilon=mechanism.local_epsilon,
+        session=new_session(),
+    )
 
 
 @final
@@ -119,6 +151,46 @@ class ShuffledClient:
         """Go on from what `save` wrote."""
         key, mine = cast(list[bytes], unpack(saved, _SAVED, "bb", sender="this client"))
         self._key, self._mine = key, records(mine, DIGEST_BYTES, sender="this client")
+
+
+@final
+class ShuffledClientSide:
+    """A `ShuffledClient` that knows what to answer."""
+
+    def __init__(self, config: RoundConfig, seat: Seat, prg: Prg) -> None:
+        self._config, self._shuffler, self._prg = config, seat.helper, prg
+        self._client: ShuffledClient | None = None
+        if seat.saved is not None:
+            invitation, state = seat.saved
+            self._client = self._make(invitation)
+            self._client.load(state)
+
+    def answer(self, message: bytes, offer: Offer) -> bytes:
+        """Report, or say whether the reports arrived."""
+        if kind_of(message, sender="server") == OPEN:
+            return self._report(message, offer)
+        if self._client is None:
+            raise PartyError("server", "it did not invite this client to the round")
+        return self._client.confirm(message)
+
+    def save(self) -> bytes:
+        """Write the state."""
+        return b"" if self._client is None else self._client.save()
+
+    def _report(self, message: bytes, offer: Offer) -> bytes:
+        plan, _ = read_open(message)
+        if self._client is not None:
+            raise PartyError("server", "it invited this client a second time")
+        if plan != replace(plan_from(self._config), session=plan.session):
+            raise DisagreementError(
+                "server", "its plan of the round is not the one that follows from the config"
+            )
+        self._client = self._make(message)
+        values = made_finite(offer(), self._config).values
+        return self._client.report(clip(torch.from_numpy(values), l2_bound=plan.l2_bound))
+
+    def _make(self, invitation: bytes) -> ShuffledClient:
+        return ShuffledClient(invitation, shuffler=self._shuffler, prg=self._prg)
 
 
 @final
@@ -255,6 +327,15 @@ class ShuffledServer:
             bodies = b"".join(self._bundles.values())
             return {SHUFFLER: pack(BUNDLES, self._invitation, bodies)}
         return self._receipts() if stage == "shuffle" else {}
+
+    def complain(self, index: int, error: PartyError) -> None:
+        """Void the round if the shuffler refused."""
+        if index == SHUFFLER:
+            raise VoidRound(error.party, error.reason) from error
+
+    def aggregate(self) -> Aggregate:
+        """Return the estimated mean."""
+        return Aggregate(self.mean(), len(self._bundles), self.survivors)
 
     def mean(self) -> Floats:
         """Return the estimated mean update.

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from support.federated import Cast, make_spec
 from tacit.errors import ConfigError, DisagreementError, PartyError, RangeError
-from tacit.federated import Privacy, Update, round_config
+from tacit.federated import Privacy, Seat, Update, round_config
 from tacit.federated.contract import VoidRound, pack
 from tacit.federated.secagg import Neighbourhood, SecAggPlan, plan_secagg, quantise
 from tacit.federated.secagg.messages import DELIVERY, PAIR, key_pair_of, open_message
@@ -29,7 +29,9 @@ CHANGES = {
 
 
 def side():
-    return SecAggClientSide(CONFIG, 0, signing=Ed25519PrivateKey.generate(), prg=Prg.from_os())
+    return SecAggClientSide(
+        CONFIG, Seat(index=0, signing=Ed25519PrivateKey.generate()), Prg.from_os()
+    )
 
 
 def answer(one, message):
