@@ -43,7 +43,6 @@ from tacit.federated import (
 )
 from tacit.federated.adaptive import Selection, show_contributions, upload_selected
 from tacit.federated.objective import (
-    ObjectiveSettings,
     _Objective,
     _released,
     fit_private_logistic,
@@ -176,12 +175,12 @@ def selected_values_have_their_noise():
 
 def objective_has_its_noise():
     """Without rows that say anything the minimiser is the random term itself."""
-    settings, n, d = ObjectiveSettings(epsilon=2.0, regularisation=1.0), 50, 3
+    settings, n, d = {"epsilon": 2.0, "regularisation": 1.0}, 50, 3
     source, x, labels = prg(), torch.zeros(50, 3), torch.ones(50)
-    found = [fit_private_logistic(x, labels, settings, prg=source)[0] for _ in range(DRAWS)]
+    found = [fit_private_logistic(x, labels, **settings, prg=source)[0] for _ in range(DRAWS)]
     lengths = np.array([n * float(w.norm()) for w in found])
     ratio = 0.25 / n
-    left = 0.99 * settings.epsilon - math.log1p(2 * ratio + ratio**2)
+    left = 0.99 * settings["epsilon"] - math.log1p(2 * ratio + ratio**2)
     bar = gamma.ppf(0.7, d, scale=2 / left)
     result = try_count(
         int((lengths > bar).sum()), DRAWS, lambda f: gamma.sf(bar / f, d, scale=2 / left)
@@ -192,8 +191,7 @@ def objective_has_its_noise():
 def release_covers_its_distance():
     """Add the last noise of objective perturbation to a minimiser that is known: zero."""
     objective = _Objective(torch.zeros(50, DRAWS).double(), 1.0, torch.zeros(DRAWS).double())
-    settings = ObjectiveSettings(epsilon=100.0)
-    noisy = _released(objective, torch.zeros(DRAWS).double(), settings, 90.0, prg=prg())
+    noisy = _released(objective, torch.zeros(DRAWS).double(), 100.0, 90.0, prg=prg())
     box = 1 + 2 / 90 * (DRAWS + 40 * math.sqrt(DRAWS) + 40) / 50
     least = max(2 * 2e-9 * math.sqrt(DRAWS) / 1.0, box * 2.0**-20)
     matches(noisy, least * 2**0.5, laplace_tail)

@@ -252,9 +252,9 @@ def fit(
     )
     if named is not None:
         shards = task_of(spec).load()
-    build = _builder(model, shards)
-    task = Task(spec=spec, load=lambda: shards, build=build)
-    reads_ids = any(isinstance(one, nn.Embedding) for one in build.model.modules())
+    first = _checked(model, shards)
+    task = Task(spec=spec, load=lambda: shards, build=lambda _: copy.deepcopy(first))
+    reads_ids = any(isinstance(one, nn.Embedding) for one in first.modules())
     if not reads_ids and (far := shards.state_far()):
         _LOG.warning("%s", far)
     outcome = train_federated(task, on_round=on_round)
@@ -270,7 +270,8 @@ def fit(
     )
 
 
-def _builder(model: nn.Module | str | FederatedModel, shards: Shards) -> "_Copy":
+def _checked(model: nn.Module | str | FederatedModel, shards: Shards) -> nn.Module:
+    """Return a copy of a model that can be trained so, built where it is named."""
     if isinstance(model, str):
         model = build_model(model, shards.row_shape, shards.classes, seed=0)
     elif isinstance(model, FederatedModel):
@@ -288,18 +289,7 @@ def _builder(model: nn.Module | str | FederatedModel, shards: Shards) -> "_Copy"
             f"wanted a model that gives a number for each of {shards.classes} classes, got "
             f"{tuple(said.shape[1:])} for a row"
         )
-    return _Copy(found)
-
-
-@final
-@dataclass(frozen=True)
-class _Copy:
-    """Gives a fresh copy of a model to whoever asks, in whatever process."""
-
-    model: nn.Module
-
-    def __call__(self, shards: Shards) -> nn.Module:
-        return copy.deepcopy(self.model)
+    return found
 
 
 def train_federated(

@@ -56,46 +56,26 @@ def fit_update(
     rows = torch.where(rows.isfinite().all(dim=1, keepdim=True), rows, 0.0)
     # Features beyond their published scale are drawn back to the bound.
     rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1.0)
-    settings = ObjectiveSettings(epsilon=epsilon / classes, regularisation=learner.l2 or _USUAL_L2)
+    share, l2 = epsilon / classes, learner.l2 or _USUAL_L2
+    signs = [2.0 * (labels.cpu() == one) - 1.0 for one in range(classes)]
     found = torch.stack(
-        [
-            fit_private_logistic(rows, 2.0 * (labels.cpu() == one) - 1.0, settings, prg=prg)[0]
-            for one in range(classes)
-        ]
+        [fit_private_logistic(rows, y, epsilon=share, regularisation=l2, prg=prg)[0] for y in signs]
     )
     flat = torch.cat([found[:, :-1].reshape(-1), found[:, -1]]) / bound
     change = flat - weights.cpu().double()
     return Update(change.numpy().astype(np.float32), len(x))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObjectiveSettings:
-    """How a private logistic regression is fitted.
-
-    Args:
-        epsilon: of the released weights.
-        regularisation: weight of ½‖w‖² in the average loss.
-    """
-
-    epsilon: float
-    regularisation: float = 1e-2
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 200:
-            raise ConfigError(f"epsilon must be above 0 and at most 200, got {self.epsilon}")
-        if not 0 < self.regularisation < math.inf:
-            raise ConfigError(f"regularisation must be positive, got {self.regularisation}")
-
-
 def fit_private_logistic(
-    x: Tensor, labels: Tensor, settings: ObjectiveSettings, *, prg: Prg
+    x: Tensor, labels: Tensor, *, epsilon: float, regularisation: float = _USUAL_L2, prg: Prg
 ) -> tuple[Tensor, Pure]:
     """Fit weights of a logistic regression whose objective has a random linear term.
 
     Args:
         x: rows of norm at most 1 (add a constant column for a bias before scaling).
         labels: −1 or +1.
-        settings: the budget.
+        epsilon: of the released weights.
+        regularisation: weight of ½‖w‖² in the average loss.
         prg: the source of the noise.
 
     Guarantee: ε for replacing one record. 99 % of ε are spent on the exact minimiser, 1 % on the
@@ -104,15 +84,17 @@ def fit_private_logistic(
     Raises:
         DataError: the gradient is longer than 1e-9 where the search ends: nothing is released.
     """
+    if not 0 < epsilon <= 200:
+        raise ConfigError(f"epsilon must be above 0 and at most 200, got {epsilon}")
+    if not 0 < regularisation < math.inf:
+        raise ConfigError(f"regularisation must be positive, got {regularisation}")
     rows, signs = _checked(x, labels)
     n, d = rows.shape
-    epsilon, extra = _effective(settings, n)
-    tilt = _tilt(prg, d, epsilon)
-    objective = _Objective(rows * signs[:, None], settings.regularisation + extra, tilt / n)
-    weights = _released(objective, _minimiser(objective), settings, epsilon, prg=prg)
-    event = Pure(
-        epsilon=settings.epsilon, relation=REPLACE_RECORD, mechanism="objective perturbation"
-    )
+    left, extra = _effective(epsilon, regularisation, n)
+    tilt = _tilt(prg, d, left)
+    objective = _Objective(rows * signs[:, None], regularisation + extra, tilt / n)
+    weights = _released(objective, _minimiser(objective), epsilon, left, prg=prg)
+    event = Pure(epsilon=epsilon, relation=REPLACE_RECORD, mechanism="objective perturbation")
     return weights, event
 
 
@@ -139,9 +121,9 @@ class _Objective:
 
 
 def _released(
-    objective: _Objective, weights: Tensor, settings: ObjectiveSettings, epsilon: float, *, prg: Prg
+    objective: _Objective, weights: Tensor, epsilon: float, left: float, *, prg: Prg
 ) -> Tensor:
-    """Add the noise that covers the distance to the minimiser.
+    """Add the noise that covers the distance to the minimiser, for a hundredth of ε.
 
     To release the minimiser w* and then w − w* under noise would be ε-private, and the noisy w is
     their sum. ‖w − w*‖ ≤ ‖gradient‖ / strength, so that two records' worth is at most twice that;
@@ -149,8 +131,8 @@ def _released(
     """
     d, n = len(weights), len(objective.rows)
     # What the minimiser can be, but for a random term that is longer than any that is drawn.
-    box = (1 + 2 / epsilon * (d + 40 * math.sqrt(d) + 40) / n) / objective.strength
-    share = _RELEASE * settings.epsilon
+    box = (1 + 2 / left * (d + 40 * math.sqrt(d) + 40) / n) / objective.strength
+    share = _RELEASE * epsilon
     distance = 2 * _SLOPE / objective.strength * math.sqrt(d)
     noisy, event = add_laplace(
         weights.clamp(-box, box),
@@ -161,20 +143,20 @@ def _released(
     )
     if event.epsilon > share:
         raise ConfigError(
-            f"{d} weights are too many for ε = {settings.epsilon:g}: the grid of the last noise "
+            f"{d} weights are too many for ε = {epsilon:g}: the grid of the last noise "
             "alone would cost more than its part; wanted a larger ε"
         )
     return noisy
 
 
-def _effective(settings: ObjectiveSettings, n: int) -> tuple[float, float]:
+def _effective(epsilon: float, regularisation: float, n: int) -> tuple[float, float]:
     """Take the price of the regulariser off ε, or regularise more if nothing would be left."""
-    whole = (1 - _RELEASE) * settings.epsilon
-    ratio = _CURVATURE / (n * settings.regularisation)
+    whole = (1 - _RELEASE) * epsilon
+    ratio = _CURVATURE / (n * regularisation)
     left = whole - math.log1p(2 * ratio + ratio**2)
     if left > 0:
         return left, 0.0
-    extra = _CURVATURE / (n * math.expm1(whole / 4)) - settings.regularisation
+    extra = _CURVATURE / (n * math.expm1(whole / 4)) - regularisation
     return whole / 2, extra
 
 

@@ -5,7 +5,6 @@ import torch
 
 from tacit.errors import ConfigError, DataError
 from tacit.federated.objective import (
-    ObjectiveSettings,
     _effective,
     _minimiser,
     _Objective,
@@ -30,13 +29,9 @@ def rows(count=2000, dimension=5):
 
 def test_a_large_budget_classifies_well_and_a_tiny_one_does_not():
     x, labels = rows()
-    settings = {"regularisation": 1e-3}
-    good, event = fit_private_logistic(
-        x, labels, ObjectiveSettings(epsilon=20.0, **settings), prg=prg()
-    )
-    bad, _ = fit_private_logistic(
-        x, labels, ObjectiveSettings(epsilon=1e-3, **settings), prg=prg("tiny")
-    )
+    l2 = {"regularisation": 1e-3}
+    good, event = fit_private_logistic(x, labels, epsilon=20.0, **l2, prg=prg())
+    bad, _ = fit_private_logistic(x, labels, epsilon=1e-3, **l2, prg=prg("tiny"))
 
     def accuracy(w):
         return float((torch.sign(x @ w) == labels).double().mean())
@@ -47,13 +42,12 @@ def test_a_large_budget_classifies_well_and_a_tiny_one_does_not():
 
 def test_the_weights_are_where_the_gradient_vanishes():
     x, labels = rows()
-    settings = ObjectiveSettings(epsilon=2.0)
-    w, _ = fit_private_logistic(x, labels, settings, prg=prg())
-    epsilon, extra = _effective(settings, len(x))
+    w, _ = fit_private_logistic(x, labels, epsilon=2.0, regularisation=1e-2, prg=prg())
+    epsilon, extra = _effective(2.0, 1e-2, len(x))
     tilt = _tilt(prg(), 5, epsilon)
     signs = labels.double()
     slope = -(signs * torch.sigmoid(-signs * (x @ w))) @ x / len(x)
-    gradient = slope + (settings.regularisation + extra) * w + tilt / len(x)
+    gradient = slope + (1e-2 + extra) * w + tilt / len(x)
     assert float(gradient.norm()) < 1e-4  # as far as the last noise lets it be seen
 
 
@@ -75,7 +69,7 @@ def test_a_search_that_does_not_end_releases_nothing(monkeypatch):
     monkeypatch.setattr("tacit.federated.objective._newton_step", lambda _, w, __: w + 1)
     monkeypatch.setattr("tacit.federated.objective.minimize", lambda *_, **__: Far())
     with pytest.raises(DataError, match="nothing is released"):
-        fit_private_logistic(*rows(100), ObjectiveSettings(epsilon=1.0), prg=prg())
+        fit_private_logistic(*rows(100), epsilon=1.0, prg=prg())
 
 
 class Far:
@@ -86,17 +80,14 @@ class Far:
 
 def test_the_last_noise_covers_the_distance_and_costs_its_part_of_epsilon():
     x, labels = rows(100)
-    settings = ObjectiveSettings(epsilon=1.0)
     objective = _Objective(x * labels[:, None], 1e-2, torch.zeros(5).double())
     w = _minimiser(objective)
-    drawn = torch.stack(
-        [_released(objective, w, settings, 0.9, prg=prg(str(i))) for i in range(400)]
-    )
+    drawn = torch.stack([_released(objective, w, 1.0, 0.9, prg=prg(str(i))) for i in range(400)])
     spread = float((drawn - w).abs().mean())
     # Laplace noise: its mean size is its scale, here at least twice the distance by ε/100.
     least = 2 * 2 * 1e-9 / 1e-2 * math.sqrt(5) / 0.01
     assert least < spread < 1e-2
-    assert _effective(settings, 100)[0] < 0.99
+    assert _effective(1.0, 1e-2, 100)[0] < 0.99
 
 
 def test_the_random_term_has_the_length_that_epsilon_asks_for():
@@ -108,7 +99,7 @@ def test_the_random_term_has_the_length_that_epsilon_asks_for():
 
 
 def test_a_weak_regulariser_is_strengthened_when_epsilon_cannot_pay_for_it():
-    epsilon, extra = _effective(ObjectiveSettings(epsilon=0.1, regularisation=1e-6), 100)
+    epsilon, extra = _effective(0.1, 1e-6, 100)
     assert epsilon == pytest.approx(0.99 * 0.05)
     assert extra > 0
 
@@ -116,8 +107,8 @@ def test_a_weak_regulariser_is_strengthened_when_epsilon_cannot_pay_for_it():
 def test_rows_and_labels_that_break_the_proof_are_refused():
     x, labels = rows(10)
     with pytest.raises(DataError, match="norm of at most 1"):
-        fit_private_logistic(x * 10, labels, ObjectiveSettings(epsilon=1.0), prg=prg())
+        fit_private_logistic(x * 10, labels, epsilon=1.0, prg=prg())
     with pytest.raises(DataError, match="−1 or"):
-        fit_private_logistic(x, labels * 2, ObjectiveSettings(epsilon=1.0), prg=prg())
+        fit_private_logistic(x, labels * 2, epsilon=1.0, prg=prg())
     with pytest.raises(ConfigError, match="epsilon"):
-        ObjectiveSettings(epsilon=0.0)
+        fit_private_logistic(x, labels, epsilon=0.0, prg=prg())
