@@ -7,6 +7,7 @@ from support.crypto import complaints
 from support.llm import tiny
 from support.mpc import ALICE, BOB, CAROL, simulate
 from tacit.llm.sealed import Pass, open_sealed_vault
+from tacit.llm.sealed.passes import told_words
 from tacit.llm.sealed.program import Passing
 
 FEWEST = 256
@@ -28,7 +29,7 @@ def overheard(corrupt, *, ids=(7,) * 16, seed=0):
     vocab = vault.architecture.vocab
     wishes = {"slopes": torch.ones(2, vocab), "noise": torch.zeros(1, vocab)}
     inputs = {ALICE: vault.weights, BOB: passing.inputs(list(ids)) | wishes}
-    told = passing.told(order)
+    told = told_words(vault.architecture, order)
     return simulate(lambda ops: passing.run(ops, order), inputs=inputs, corrupt=corrupt, told=told)
 
 

@@ -23,7 +23,7 @@ from tacit.disk import DurableFile, durable, make_durable, sole, write_durable, 
 from tacit.dp import ADD_REMOVE_MARKS, Book, Pure
 from tacit.errors import InputError, PartyError
 from tacit.federated.journal import open_journal
-from tacit.llm.backend.records import TokenQuota, enrol
+from tacit.llm.backend.serving import TokenQuota, enrol
 from tacit.split import checkpoint as split
 from tacit.text.budget import Budget
 from tacit.training import ShareCheckpoint, StateFolder

@@ -30,7 +30,6 @@ from tacit.party import (
     Session,
     companions,
     first_cause,
-    joined,
     python_command,
     session_beside,
 )
@@ -285,20 +284,7 @@ def deal_as_user(
 
 def meeting_of(seat: ChatSeat, note: Note) -> Meet:
     """Return what connects a seat to the two others."""
-
-    @contextmanager
-    def meet() -> Iterator[Session]:
-        with joined(
-            seat.me,
-            seat.meeting(),
-            peers=seat.peers(),
-            identity=seat.identity,
-            listener=seat.listener,
-            progress=Progress(lambda stage, done, total: note("user", stage, done, total)),
-        ) as session:
-            yield session
-
-    return meet
+    return lambda: seat.joined(lambda stage, done, total: note("user", stage, done, total))
 
 
 def _command(job: Path, role: Role, keys: Path, protocol: ChatProtocol, *more: str) -> list[str]:

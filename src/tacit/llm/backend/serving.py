@@ -5,14 +5,15 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
+from typing import final
 
 from tacit.crypto import Identity, load_pinned
-from tacit.errors import ConfigError, PartyError
+from tacit.errors import ConfigError, FrameError, PartyError
 from tacit.llm.backend.chat_file import ChatFile, load_chat
 from tacit.llm.backend.programs import (
     Make,
@@ -22,11 +23,11 @@ from tacit.llm.backend.programs import (
     owner_program,
 )
 from tacit.llm.backend.protocol import ChatProtocol
-from tacit.llm.backend.records import TokenQuota, enrol
 from tacit.llm.model.machine import free_memory_bytes
 from tacit.llm.permuted import Account
-from tacit.party import Listener, Meeting, Progress, StatusPipe, joined, watch_parent
+from tacit.party import Listener, Meeting, Progress, Session, StatusPipe, joined, watch_parent
 from tacit.transport import LinkLimits, Peer, listen
+from tacit.vault import Counter, Once, UsedError
 
 _WAIT_S = 7 * 86400.0
 """How long a server waits for its next user before it looks at its links again."""
@@ -73,6 +74,17 @@ class ChatSeat:
         found = self.job.peers(self.me)
         return {name: one for name, one in found.items() if name in self.meeting().parties}
 
+    def joined(self, listener: Listener) -> AbstractContextManager[Session]:
+        """Meet the others; the listener is told of stages."""
+        return joined(
+            self.me,
+            self.meeting(),
+            peers=self.peers(),
+            identity=self.identity,
+            listener=self.listener,
+            progress=Progress(listener),
+        )
+
 
 def own_identity(job: ChatFile, me: str, keys: Path) -> Identity:
     """Load a party's key, and make sure that it is the one that the others know.
@@ -104,14 +116,7 @@ def seated(job: ChatFile, me: str, keys: Path, *, is_dealt: bool = False) -> Ite
 
 def attend(seat: ChatSeat, program: Program, listener: Listener) -> None:
     """Meet the others once, and serve until the user leaves."""
-    with joined(
-        seat.me,
-        seat.meeting(),
-        peers=seat.peers(),
-        identity=seat.identity,
-        listener=seat.listener,
-        progress=Progress(listener),
-    ) as session:
+    with seat.joined(listener) as session:
         program.serve(session)
         session.finish()
 
@@ -246,6 +251,68 @@ def _prepare(
         enrol(jobs, keys)
     note(f"{role}: reading its input")
     return jobs, _program(role, model, protocol, list(jobs.values()), is_dealt=is_dealt)
+
+
+def enrol(jobs: Mapping[Path, ChatFile], keys: Path) -> None:
+    """Note the users and dealers of an owner's jobs beside its key, and refuse who is both.
+
+    A dealer knows the masks under which a user holds the weights. Every job has masks of its own,
+    so a user of one job who deals for another gets nothing by that alone; but it would take only
+    one other user's help, and the owner should know.
+
+    Guarantee: a key that is user in one of these jobs, or in one that was served from this folder
+    before, is dealer in none of them. Keys are told apart, not people: who has two is not noticed.
+
+    Raises:
+        ConfigError: a key is both.
+        InputError: the file cannot be read or written, or is not what was written.
+    """
+    file = keys / "owner.roles"
+    with Once(file, "roster").held() as roster:
+        found = {
+            f"{role} {job.parties[role].key}": path
+            for path, job in jobs.items()
+            for role in ("user", "dealer")
+        }
+        known = {**dict.fromkeys(roster, file), **found}
+        for name, path in known.items():
+            role, _, key = name.partition(" ")
+            other = known.get(f"dealer {key}")
+            if role == "user" and other is not None:
+                raise ConfigError(
+                    f"{key} is the user in {path} and the dealer in {other}: who deals for an "
+                    "owner must use none of its models; choose another dealer, or another user"
+                )
+        roster.update(found)
+
+
+@final
+class TokenQuota:
+    """The tokens of one key. Counted before they are computed, and kept when the owner restarts.
+
+    Guarantee: from this folder a key gets no more than ``most`` tokens, whatever the session. Keys
+    are told apart, not people. What a token shows depends on the protocol.
+    """
+
+    def __init__(self, folder: Path, key: str, most: int) -> None:
+        self._counter = Counter(folder / "owner.tokens", "quota", most=most)
+        self._key, self._most = key, most
+
+    def __call__(self, tokens: int, user: str) -> None:
+        """Count tokens.
+
+        Raises:
+            FrameError: they are more than are left.
+            InputError: the file cannot be read or written, or is not what was written.
+        """
+        try:
+            self._counter.use(self._key, tokens)
+        except UsedError as error:
+            raise FrameError(
+                user,
+                f"asks for {tokens} tokens, and {error.left} are left of the {self._most} that its "
+                "key may have; the owner sets that with --quota",
+            ) from None
 
 
 def _program(

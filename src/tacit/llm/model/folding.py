@@ -72,6 +72,25 @@ def outputs_behind_norm(a: Architecture, weight: Tensor, bias: Tensor | None) ->
     return math.sqrt(a.width) * lengths + magnitudes(bias)
 
 
+def head_lengths(
+    a: Architecture, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Bound how long queries, keys and values of normalised rows are, for each query's head.
+
+    ``weight`` (out, in) and ``bias`` give all of them, one after the other.
+    """
+    parts = [count * a.head_dim for count in (a.heads, a.kv_heads, a.kv_heads)]
+    offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias
+    both = zip(weight.split_with_sizes(parts), offset.split_with_sizes(parts), strict=True)
+    queries, keys, values = (
+        math.sqrt(a.width) * spectral_norms(matrix.view(-1, a.head_dim, a.width))
+        + constant.view(-1, a.head_dim).norm(dim=1)
+        for matrix, constant in both
+    )
+    group = torch.arange(a.heads) // (a.heads // a.kv_heads)
+    return queries, keys[group], values[group]
+
+
 def magnitudes(bias: Tensor | None) -> Tensor:
     """Return the magnitudes of what is added."""
     return torch.zeros((), dtype=torch.float64) if bias is None else bias.abs()

@@ -70,24 +70,26 @@ class Stored:
     data: NDArray[np.uint8]
 
 
-@dataclass(frozen=True, eq=False)
-class Container:
-    """What a GGUF file holds; tensors are views of the mapped file."""
-
-    settings: dict[str, Any]  # as the file has them; checked where they are used
-    tensors: dict[str, Stored]
-
-
 class Packed:
-    """An open GGUF file."""
+    """An open GGUF file: its settings, and tensors that are views of the mapped file."""
 
     def __init__(self, path: Path) -> None:
-        self._container = read_container(path)
+        """Map a GGUF file and read everything but the tensors.
 
-    @property
-    def settings(self) -> Settings:
-        """Return the settings of the file."""
-        return self._container.settings
+        Raises:
+            DataError: it is not a GGUF file, is cut short, or names impossible sizes.
+            ConfigError: the library that knows its kinds of numbers is not installed.
+        """
+        extra("gguf")
+        try:
+            with path.open("rb") as file:
+                view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            self.settings, self._tensors = _Reader(view).contents()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+        # An empty file cannot be mapped; a cut one ends in the middle of a number.
+        except (struct.error, ValueError) as error:
+            raise DataError(f"{path}: not a whole GGUF file: {error}") from error
 
     def describe(self) -> tuple[Architecture, Layout]:
         """Read the architecture.
@@ -100,11 +102,11 @@ class Packed:
             raise DataError(
                 f"wanted a general.architecture of {', '.join(sorted(_LAYOUTS))}, got {kind!r}"
             )
-        return _describe(kind, self.settings, set(self._container.tensors)), _LAYOUTS[kind]
+        return _describe(kind, self.settings, set(self._tensors)), _LAYOUTS[kind]
 
     def readers(self) -> Readers:
         """List the tensors, without dequantising them."""
-        return {name: _reader(tensor) for name, tensor in self._container.tensors.items()}
+        return {name: _reader(tensor) for name, tensor in self._tensors.items()}
 
 
 def _reader(tensor: Stored) -> Callable[[], Tensor]:
@@ -184,25 +186,6 @@ def _slowed(own: Settings) -> float:
     return factors[0]
 
 
-def read_container(path: Path) -> Container:
-    """Map a GGUF file and read everything but the tensors.
-
-    Raises:
-        DataError: it is not a GGUF file, is cut short, or names impossible sizes.
-        ConfigError: the library that knows its kinds of numbers is not installed.
-    """
-    extra("gguf")
-    try:
-        with path.open("rb") as file:
-            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        return _Reader(view).container()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    # An empty file cannot be mapped; a cut one ends in the middle of a number.
-    except (struct.error, ValueError) as error:
-        raise DataError(f"{path}: not a whole GGUF file: {error}") from error
-
-
 class _Reader:
     """A place in a mapped file that moves on."""
 
@@ -210,7 +193,7 @@ class _Reader:
         self._view = view
         self._at = 0
 
-    def container(self) -> Container:
+    def contents(self) -> tuple[dict[str, Any], dict[str, Stored]]:  # settings are checked later
         if bytes(self._view[:4]) != _MAGIC:
             raise ValueError("it does not begin with GGUF")
         self._at = 4
@@ -225,7 +208,7 @@ class _Reader:
             raise ValueError(f"impossible alignment {step!r}")
         start = -(-self._at // step) * step
         found = [self._tensor(start, *place) for place in places]
-        return Container(settings, {tensor.name: tensor for tensor in found})
+        return settings, {tensor.name: tensor for tensor in found}
 
     def _number(self, code: str) -> Any:  # int, float or bool by its code
         (value,) = struct.unpack_from(f"<{code}", self._view, self._at)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,9 @@ def save_model(folder: Path, model: LanguageModel, tokenizer: Tokenizer) -> None
     if written is None:
         config, weights = _own(model)
     else:
-        config, weights = written.config, scatter(model, written.layout, written.biased)
-        if written.layout is GPT2:
+        config, layout, biased = written
+        weights = scatter(model, layout, biased)
+        if layout is GPT2:
             weights = {n if n.startswith("lm_head") else _GPT2 + n: w for n, w in weights.items()}
     save_file = extra("safetensors.torch").save_file
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
@@ -113,17 +114,15 @@ _CLASSES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """How others call a model: what its config.json says, its tensors, and which have a bias."""
+def write_config(
+    model: LanguageModel,
+) -> tuple[dict[str, Any], Layout, Collection[str]] | None:  # the first becomes JSON
+    """Say what config.json says of a model as one of Hugging Face's, and how its tensors lie there.
 
-    config: dict[str, Any]  # becomes JSON
-    layout: Layout
-    biased: Collection[str]
-
-
-def write_config(model: LanguageModel) -> Written | None:
-    """Describe a model as one of Hugging Face's; None if none of theirs computes the same."""
+    Returns:
+        The settings, the layout, and which parts have a bias; None if none of theirs computes the
+        same.
+    """
     kind = _kind(model)
     if kind is None:
         return None
@@ -133,7 +132,7 @@ def write_config(model: LanguageModel) -> Written | None:
     if describe(config)[0] != a:  # a number that their configuration cannot say
         return None
     biased = {"q", "k", "v"} if kind in ("qwen2", "glm", "glm4") else _ALL
-    return Written(config=config, layout=LLAMA_LIKE.get(kind, GPT2), biased=biased)
+    return config, LLAMA_LIKE.get(kind, GPT2), biased
 
 
 def _kind(model: LanguageModel) -> str | None:

@@ -36,11 +36,8 @@ class Asking:
     """
 
     def __init__(self, plan: Blueprint, talk: Channel, cached: KvCache, masked_kv: KvCache) -> None:
-        self._plan = plan
-        self._talk = talk
-        self._cached = cached
-        self._masked_kv = masked_kv
-        self._ranges = Ranges(plan)
+        self.plan, self.talk, self.ranges = plan, talk, Ranges(plan)
+        self.cached, self.masked_kv = cached, masked_kv
         self._cuda: CudaAsking | None = None
         if has_kernels(plan):
             self._cuda = CudaAsking(plan, talk, cached, masked_kv, self._attend)
@@ -50,7 +47,7 @@ class Asking:
 
         ``seen`` are the tokens that count as having come before; none if nothing is counted.
         """
-        plan, vocab = self._plan, self._plan.architecture.vocab
+        plan, vocab = self.plan, self.plan.architecture.vocab
         hot = -prepared.prf.words("first.hot.mask", len(ids), vocab)
         hot[torch.arange(len(ids)), torch.tensor(ids)] += 1  # indices are small: from the host
         octets = pack(hot, plan.wide_bytes).reshape(-1)
@@ -62,7 +59,7 @@ class Asking:
 
     def choice(self, prepared: Prepared, run: int, place: int) -> Tensor:
         """Return what the owner is sent of a chosen place, as bytes."""
-        choose = self._plan.choose()
+        choose = self.plan.choose()
         answer_mask = choose.answer_mask(prepared.prf, prepared.batch.runs)
         hot = torch.zeros_like(answer_mask[:1])
         hot[0, place] = 1
@@ -70,108 +67,88 @@ class Asking:
 
     def run(self, prepared: Prepared, run: int) -> Shown:
         """Go through all layers, and return the scores in the order of this run."""
-        plan, batch, cuda = self._plan, prepared.batch, None
+        plan, batch, cuda = self.plan, prepared.batch, None
         if self._cuda is not None and prepared.cuda is not None:
             cuda = self._cuda
             cuda.run(prepared, run, prepared.cuda)
         else:
-            party = self._party(prepared, run, batch.rows_of(run), batch.rows)
+            party = Party(self, prepared, run, batch.rows_of(run), batch.rows)
             for layer in range(plan.architecture.layers):
                 run_layer(party, plan, layer, party.stream)
-        party = self._party(prepared, run, batch.scored_by(run), batch.scores)
-        counts = [party.unknown(plan.architecture.vocab)] * plan.counts
-        scored = batch.scored_by(run)
-        seen = run_end(party, plan, party.stream, scored=scored.stop - scored.start, counts=counts)
+        rows = batch.scored_by(run)
+        party = Party(self, prepared, run, rows, batch.scores)
+        seen = run_end(party, plan, party.stream, scored=rows.stop - rows.start)
         if cuda is not None:
-            cuda.note(self._ranges)
-        self._ranges.check()
+            cuda.note(self.ranges)
+        self.ranges.check()
         return Shown(seen["scores"].cpu(), seen["counts"].cpu() if plan.counts else None)
-
-    def _party(self, prepared: Prepared, run: int, rows: slice, total: int) -> "Party":
-        caches = (self._cached, self._masked_kv)
-        at = At(prepared, run, rows, total)
-        return Party(self._plan, self._talk, caches, self._ranges, at)
 
     def _attend(self, prepared: Prepared, run: int, layer: int) -> None:
         batch = prepared.batch
-        self._party(prepared, run, batch.rows_of(run), batch.rows).attend(layer, [])
-
-
-class At(NamedTuple):
-    """A run of a batch, its rows in what was drawn, and how many rows that has."""
-
-    prepared: Prepared
-    run: int
-    rows: slice
-    total: int
+        Party(self, prepared, run, batch.rows_of(run), batch.rows).attend(layer, [])
 
 
 class Party:
     """Walk a pass with what is shown: values in secret permutations, which it computes on."""
 
     def __init__(
-        self,
-        plan: Blueprint,
-        talk: Channel,
-        caches: tuple[KvCache, KvCache],
-        ranges: Ranges,
-        at: At,
+        self, asking: Asking, prepared: Prepared, run: int, rows: slice, total: int
     ) -> None:
-        self._plan, self._talk, self._ranges, self._at = plan, talk, ranges, at
-        self._cached, self._masked_kv = caches
+        """Walk a run of a batch, with its rows of what was drawn for ``total`` of them."""
+        self._asking, self._prepared, self._run = asking, prepared, run
+        self._rows, self._total = rows, total
+        self._plan, self._talk, self._ranges = asking.plan, asking.talk, asking.ranges
 
     @property
     def stream(self) -> Tensor:
         """Return the stream, of which nothing is known but its shape."""
-        return self.unknown(self._plan.architecture.width)
+        return self._unknown(self._plan.architecture.width)
 
-    def unknown(self, width: int) -> Tensor:
-        """Return a masked value of which nothing is known but its shape."""
-        return unknown(self._at.rows.stop - self._at.rows.start, width)
+    def _unknown(self, width: int) -> Tensor:
+        return unknown(self._rows.stop - self._rows.start, width)
 
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Leave it to the owner."""
-        return self.unknown(product.outputs)
+        return self._unknown(product.outputs)
 
     def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """See values in a secret permutation, compute, and answer in it."""
-        self._answer(exchange, function(self._see(exchange)))
-        return [self.unknown(one.width) for one in exchange.answers]
+        self._answer(exchange, function(self._plan.architecture, self._see(exchange)))
+        return [self._unknown(one.width) for one in exchange.answers]
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Go through attention with the owner."""
-        plan, (prepared, run, rows, _) = self._plan, self._at
-        batch, prf = prepared.batch, prepared.prf
-        kernel = plan.attention(layer, batch, run)
+        plan, asking, rows, batch = self._plan, self._asking, self._rows, self._prepared.batch
+        prf, kernel = self._prepared.prf, plan.attention(layer, batch, self._run)
         if isinstance(kernel, Resent):
             seen = kernel.ask(self._talk, prf)
         else:
-            masked_kv = batch.masked_before(run)
+            masked_kv = batch.masked_before(self._run)
             keys, values, seen = kernel.ask(
                 self._talk,
                 prf,
-                query=prepared.queries[layer][rows],
-                cached=self._cached.upto(layer, batch.past + rows.stop),
-                masked_kv=self._masked_kv.upto(layer, masked_kv),
+                query=self._prepared.queries[layer][rows],
+                cached=asking.cached.upto(layer, batch.past + rows.stop),
+                masked_kv=asking.masked_kv.upto(layer, masked_kv),
             )
-            self._masked_kv.put(layer, masked_kv, keys, values)
+            asking.masked_kv.put(layer, masked_kv, keys, values)
         words = plan.words
         self._ranges.note_words(seen, words.seen_bytes, words.seen_bits, f"{layer}.scores")
-        return self.unknown(plan.inner)
+        return self._unknown(plan.inner)
 
     def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
         """See values in a secret permutation, and compute."""
-        return function(self._see(exchange))
+        return function(self._plan.architecture, self._see(exchange))
 
     def _answer(self, exchange: Exchange, values: Seen) -> None:
-        answer_mask = exchange.answer_mask(self._at.prepared.prf, self._at.total)[self._at.rows]
+        answer_mask = exchange.answer_mask(self._prepared.prf, self._total)[self._rows]
         words = [encode(values[one.name], one.frac_bits) for one in exchange.answers]
         self._talk.send_bytes(exchange.answer(answer_mask, words))
 
     def _see(self, exchange: Exchange) -> Seen:
         """Receive what is shown, as doubles."""
-        rows = self._at.rows
-        reveal_mask = exchange.reveal_mask(self._at.prepared.prf, self._at.total)[rows]
+        rows = self._rows
+        reveal_mask = exchange.reveal_mask(self._prepared.prf, self._total)[rows]
         octets = self._talk.recv_bytes(rows.stop - rows.start, exchange.shown_bytes)
         seen = dict[str, Tensor]()
         for reveal, words in zip(exchange.reveals, exchange.see(reveal_mask, octets), strict=True):

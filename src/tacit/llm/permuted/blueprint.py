@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.rotary import rotate, turns
+from tacit.llm.model.rotary import turns
 from tacit.llm.permuted.attention import Incremental, Resent
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.exchange import Answer, Exchange, Reveal
@@ -351,34 +351,25 @@ class Blueprint:
         layout = rows_of(a, past, rows, batch.prompt, window, self.device)
         return Incremental(label, self.heads, layout, fresh, self.words)
 
-    def rotation(self, batch: Batch, layer: int) -> "Rotation | None":
-        """Return what turns the new queries and keys of a layer, if anything does."""
+    def angles(self, batch: Batch, layer: int) -> tuple[Tensor, Tensor] | None:
+        """Return the cosines and sines that turn new queries and keys, if anything does.
+
+        They are public, and integers here: turning shares turns the value.
+        """
         a = self.architecture
         if a.positions == "learned":
             return None
         bits = self.precision.rotation
         window = a.window_of(layer)
-        return _rotation(a, bits, batch.past, batch.rows, batch.prompt, window, self.device)
-
-
-@dataclass(frozen=True, eq=False)
-class Rotation:
-    """Public angles as integers; turning shares turns the value."""
-
-    architecture: Architecture
-    cos: Tensor
-    sin: Tensor
-
-    def apply(self, words: Tensor, row: slice) -> Tensor:
-        """Turn (rows, heads, dim) by the angles of some of the rows."""
-        cos, sin = (part[row].unsqueeze(1) for part in (self.cos, self.sin))
-        return rotate(self.architecture, words, cos, sin)
+        return _angles(a, bits, batch.past, batch.rows, batch.prompt, window, self.device)
 
 
 @lru_cache(maxsize=16)
-def _rotation(
+def _angles(
     a: Architecture, bits: int, past: int, rows: int, prompt: int, window: int, device: torch.device
-) -> Rotation:
-    cos, sin = turns(a, start=past, count=rows, prompt=prompt, window=window)
-    words = ((part.double() * 2.0**bits).round().long() for part in (cos, sin))
-    return Rotation(a, *(part.to(device) for part in words))
+) -> tuple[Tensor, Tensor]:
+    cos, sin = (
+        (part.double() * 2.0**bits).round().long().to(device)
+        for part in turns(a, start=past, count=rows, prompt=prompt, window=window)
+    )
+    return cos, sin

@@ -25,6 +25,7 @@ from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.messages import send_packed
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.prepare import Prepared, Preparing
+from tacit.llm.permuted.program import parts
 from tacit.llm.permuted.setup import (
     MaskedWeights,
     agree_on,
@@ -168,19 +169,6 @@ class Client:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
-class Ready:
-    """An order whose material is at the owner, and the user's part of it."""
-
-    prepared: Prepared
-    pads: Tensor
-
-    @property
-    def batch(self) -> Batch:
-        """Return the order."""
-        return self.prepared.batch
-
-
 class Prefetch:
     """Orders of one conversation. A thread prepares, another notes what has arrived.
 
@@ -206,12 +194,12 @@ class Prefetch:
         self._out.clear()
         self._top_up()
 
-    def take(self, on_wait: Wait) -> Ready:
-        """Return the next order when its material is there, and order what follows it."""
+    def take(self, on_wait: Wait) -> tuple[Prepared, Tensor]:
+        """Return the next order and its pads when its material is there; order what follows."""
         prepared, arrived = self._out.popleft()
         self._top_up()
         began = monotonic()
-        return Ready(_await(prepared, on_wait, began), _await(arrived, on_wait, began))
+        return _await(prepared, on_wait, began), _await(arrived, on_wait, began)
 
     def close(self) -> None:
         """Tell the dealer, and through it the owner, that nothing more will be ordered."""
@@ -237,16 +225,15 @@ class Prefetch:
             )
 
     def _make(self, batch: Batch) -> Prepared:
-        session, seats, a = self._client.session, self._client.seats, self._client.plan.architecture
-        parts = iter(["head", *map(str, range(a.layers)), "tail"])
-        for made in self._preparing.prepare(batch):
-            if isinstance(made, Prepared):
-                return made
-            part, (tensors, items) = next(parts), made
-            if items:
-                tag = f"fix{self._index}/{batch.number}.{part}"
-                send_packed(session, seats.owner, tag, tensors, items)
-        raise AssertionError("prepare ends with what it prepared")
+        session, owner = self._client.session, self._client.seats.owner
+        names = parts(self._client.plan, batch)
+
+        def send(tensors: list[Tensor]) -> None:
+            part, items = next(names)
+            tag = f"fix{self._index}/{batch.number}.{part}"
+            send_packed(session, owner, tag, tensors, items.corrected)
+
+        return self._preparing.prepare(batch, send)
 
     def _note_arrival(self, batch: Batch) -> Tensor:
         session, seats = self._client.session, self._client.seats

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,9 +12,10 @@ from tacit.llm.model.plain import Between, no_word
 from tacit.llm.parties import Wait
 from tacit.llm.permuted.asking import Asking, Shown
 from tacit.llm.permuted.batch import Batch
-from tacit.llm.permuted.client import Client, Memory, Prefetch, Ready
+from tacit.llm.permuted.client import Client, Memory, Prefetch
 from tacit.llm.permuted.forecast import choose_form, leaks
 from tacit.llm.permuted.messages import CLOSE, NAME, RUN, STEP, Channel
+from tacit.llm.permuted.prepare import Prepared
 from tacit.llm.permuted.prf_stream import picks, shift_of, unpad
 from tacit.llm.sampling import Sampling, check_ask, chooser, penalise
 
@@ -29,12 +30,13 @@ Adjust = Callable[[Tensor, Tensor], Tensor]
 class _At:
     """A run of a batch whose scores are known, or will be."""
 
-    ready: Ready
-    run: int
+    prepared: Prepared
+    pads: Tensor
+    run: int = 0
 
     @property
-    def is_last(self) -> bool:
-        return self.run + 1 == self.ready.batch.runs
+    def batch(self) -> Batch:
+        return self.prepared.batch
 
 
 def _silent(seconds: float) -> None:
@@ -96,9 +98,10 @@ class Conversation:
         here, shown = self._read(ids, on_wait, between)
         for _ in range(steps):
             place = pick(shown)
-            there = _At(here.ready, here.run + 1)
-            if here.ready.batch.is_prompt or here.is_last:
-                there = _At(self._prefetch.take(on_wait), 0)
+            if here.run + 1 < here.batch.runs:
+                there = replace(here, run=here.run + 1)
+            else:
+                there = _At(*self._prefetch.take(on_wait))
             stepping = self._step(here, place, there)
             token = self._named(here, place)
             try:
@@ -166,12 +169,11 @@ class Conversation:
         """Run the prompt, in its chunks."""
         at, left = None, list(ids)
         while left:
-            ready = self._prefetch.take(on_wait)
-            now, left = left[: ready.batch.rows], left[ready.batch.rows :]
-            at = _At(ready, 0)
+            at = _At(*self._prefetch.take(on_wait))
+            now, left = left[: at.batch.rows], left[at.batch.rows :]
             seen = {*self.memory.read, *now}
-            self._command(RUN, at, 0, self._asking.prompt(ready.prepared, now, seen))
-            shown = self._asking.run(ready.prepared, 0)
+            self._command(RUN, at, 0, self._asking.prompt(at.prepared, now, seen))
+            shown = self._asking.run(at.prepared, 0)
             self._done(at, now)
             if left:
                 between()
@@ -180,14 +182,14 @@ class Conversation:
 
     def _step(self, here: _At, place: int, there: _At) -> "Future[Shown]":
         """Start the next run from the chosen place."""
-        hot = self._asking.choice(here.ready.prepared, here.run, place)
+        hot = self._asking.choice(here.prepared, here.run, place)
         self._command(STEP, there, self._shift(here, place), hot)
-        return self._pool.submit(self._asking.run, there.ready.prepared, there.run)
+        return self._pool.submit(self._asking.run, there.prepared, there.run)
 
     def _shift(self, here: _At, place: int) -> int:
         """Hide our place by the one whose pad the dealer gave us."""
-        batch, vocab = here.ready.batch, self._plan.architecture.vocab
-        pick = int(picks(here.ready.prepared.prf, batch.runs, vocab)[here.run])
+        batch, vocab = here.batch, self._plan.architecture.vocab
+        pick = int(picks(here.prepared.prf, batch.runs, vocab)[here.run])
         return shift_of(place, pick, vocab)
 
     def _named(self, here: _At, place: int) -> int:
@@ -195,13 +197,13 @@ class Conversation:
         tag, vocab = f"id{self._index}/table", self._plan.architecture.vocab
         seats = self._client.seats
         table = self._client.session.recv(seats.owner, tag, (vocab,), dtype=torch.int32)
-        token = unpad(table, place, int(here.ready.pads[here.run]))
+        token = unpad(table, place, int(here.pads[here.run]))
         if not 0 <= token < vocab:
             raise DataError("the owner and the dealer disagree about the name of a token")
         return token
 
     def _command(self, op: int, at: _At, shift: int, hot: Tensor | None = None) -> None:
-        octets = torch.tensor([op, at.ready.batch.number, at.run, shift]).view(torch.uint8)
+        octets = torch.tensor([op, at.batch.number, at.run, shift]).view(torch.uint8)
         if hot is not None:
             octets = torch.cat([octets, hot.reshape(-1).cpu()])
         tag = f"run{self._index}/next"
@@ -209,7 +211,7 @@ class Conversation:
 
     def _done(self, at: _At, ids: list[int]) -> None:
         """Remember a run, and write down what it showed."""
-        memory, batch = self.memory, at.ready.batch
+        memory, batch = self.memory, at.batch
         memory.read += ids
         memory.masked_rows = batch.masked_after(at.run + 1)
         if at.run:

@@ -298,8 +298,7 @@ def _turn(plan: Blueprint, offline: BatchMaterial, rows: list[dict[str, Tensor]]
     """Add the angles of every run and kind of layer; a model without them has a zero there."""
     none = torch.zeros(len(rows), 1, dtype=torch.int64, device=plan.device)
     for layer in range(plan.architecture.layers):
-        rotation, window = plan.rotation(offline.batch, layer), plan.architecture.window_of(layer)
+        cos, sin = plan.angles(offline.batch, layer) or (none, none)
+        window = plan.architecture.window_of(layer)
         for run, row in enumerate(rows):
-            for name in ("cos", "sin"):
-                angles = none if rotation is None else getattr(rotation, name)
-                row[f"{name}.{window}"] = angles[run]
+            row[f"cos.{window}"], row[f"sin.{window}"] = cos[run], sin[run]

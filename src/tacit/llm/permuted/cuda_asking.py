@@ -17,26 +17,17 @@ from tacit.llm.permuted.messages import Channel
 from tacit.llm.permuted.prepare import Prepared
 from tacit.llm.permuted.program import (
     Function,
-    Normalise,
     Product,
     Seen,
     cut,
     exchanges,
+    normalise,
     run_layer,
     unknown,
 )
 
 Attend = Callable[[Prepared, int, int], None]
 _MARKS = 16  # masked values of one layer whose ends are noted, at most
-
-
-@dataclass(frozen=True, eq=False)
-class Peak:
-    """How far the words of a masked value went, and how far they may."""
-
-    nbytes: int
-    frac_bits: int
-    value: str
 
 
 @dataclass(eq=False)
@@ -69,14 +60,15 @@ class CudaAsking:
         self._plan, self._talk = plan, talk
         self.cached, self.masked_kv, self.attend_slowly = cached, masked_kv, attend
         self.heading = Heading(plan)
-        a, device = plan.architecture, plan.device
+        self.architecture = a = plan.architecture
+        device = plan.device
         found = [one for layer in range(a.layers) for one in exchanges(plan, layer)]
         self.slots = {one.label: slots(one) for one in found}
         self._eps = torch.tensor([a.norm_eps], dtype=torch.float64, device=device)
         self._peaks = torch.zeros(_MARKS * a.layers, dtype=torch.int64, device=device)
         self._marks = self._peaks.unbind(0)
         self._stats = torch.zeros(_MARKS * a.layers, 2, dtype=torch.float64, device=device)
-        self._noted: list[Peak] = []
+        self._noted: list[tuple[int, int, str]] = []  # bytes, fraction bits, name
         self._stages: dict[tuple[int, bool], _Stage] = {}
         self._shown_bytes = max(one.shown_bytes for one in found)
         self._captures = device.type == "cuda"
@@ -106,11 +98,12 @@ class CudaAsking:
         """Note how far every masked value of the last run went."""
         width = self._plan.architecture.width
         for number, (peak, most) in enumerate(zip(self._noted, self._marks, strict=False)):
-            ranges.note_words(most.view(1), peak.nbytes, peak.frac_bits, peak.value)
-            if peak.value in ranges.streams:
+            _, frac_bits, value = peak
+            ranges.note_words(most.view(1), *peak)
+            if value in ranges.streams:
                 mean, sigma = self._stats[number]
                 length = (width * (sigma.square() + mean.square())).sqrt()
-                ranges.note_row(most.double() * 2.0**-peak.frac_bits, length, peak.value)
+                ranges.note_row(most.double() * 2.0**-frac_bits, length, value)
 
     def _stage(self, masks: Laid) -> _Stage:
         """Find the memory for a run, or make it; other memory is let go."""
@@ -142,7 +135,7 @@ class CudaAsking:
     def mark(self, nbytes: int, frac_bits: int, value: str) -> Tensor:
         """Return where to note how far a masked value goes."""
         mark = self._marks[len(self._noted)]
-        self._noted.append(Peak(nbytes, frac_bits, value))
+        self._noted.append((nbytes, frac_bits, value))
         return mark
 
     def spread(self, stream: Tensor, first: int) -> Tensor:
@@ -183,10 +176,10 @@ class _Party:
         values, stats = self._see(exchange), None
         if "x" in values:
             stats = self._asking.spread(values["x"], first)
-        if isinstance(function, Normalise):
+        if function is normalise:
             values = {"h": values["x"]} | values
         else:
-            values, stats = dict(function(values)), None
+            values, stats = dict(function(self._asking.architecture, values)), None
         answer_mask = self._stage.parts[f"{exchange.label}.answer_mask"]
         out = self._link.empty(exchange.answer_bytes)
         for slot in self._asking.slots[exchange.label]:
@@ -204,7 +197,7 @@ class _Party:
 
     def show(self, exchange: Exchange, shown: list[Tensor], function: Function) -> Seen:
         """See values in a secret permutation, and compute."""
-        return function(self._see(exchange))
+        return function(self._asking.architecture, self._see(exchange))
 
     def _see(self, exchange: Exchange) -> dict[str, Tensor]:
         """Receive what is shown, as doubles that lie end to end."""

@@ -26,7 +26,7 @@ from tacit.llm.permuted.masks import (
     tallies,
     turn,
 )
-from tacit.llm.permuted.messages import Item, send_packed
+from tacit.llm.permuted.messages import send_packed
 from tacit.llm.permuted.precision import Precision
 from tacit.llm.permuted.prepare import Masking
 from tacit.llm.permuted.prf_stream import PrfStream, deal_pads
@@ -34,9 +34,7 @@ from tacit.llm.permuted.program import (
     Function,
     Product,
     Seen,
-    first_items,
-    last_items,
-    list_layer,
+    parts,
     run_end,
     run_layer,
     unknown,
@@ -85,18 +83,18 @@ class Dealing:
         """Return how much memory the masks of the cache take."""
         return sum(cache.nbytes for cache in self._caches)
 
-    def deal(self, batch: Batch) -> Iterator[tuple[list[Tensor], list[Item]]]:
-        """Yield the packed messages of a batch: before the layers, one for each, and behind."""
+    def deal(self, batch: Batch) -> Iterator[list[Tensor]]:
+        """Yield what the owner is sent for a batch, in its `parts`."""
         user, owner = self._prfs(batch)
         plan = self._plan
         stream = first_stream(plan, user, batch, self._before)
         self._before = next_streams(plan, user, batch)[-1:]
-        yield self._first(user, batch, stream), first_items(plan, batch).dealt
+        yield self._first(user, batch, stream)
         for layer in range(plan.architecture.layers):
             party = self._party(user, owner, batch, batch.rows)
             stream = run_layer(party, plan, layer, stream)
-            yield party.dealt, list_layer(plan, batch, layer).items.dealt
-        yield self._last(user, owner, batch, stream), last_items(plan, batch).dealt
+            yield party.dealt
+        yield self._last(user, owner, batch, stream)
 
     def recall(self, batch: Batch, runs: int) -> None:
         """Draw again what a batch left in the cache, after a dealer was replaced."""
@@ -132,12 +130,11 @@ class Dealing:
         self, user: PrfStream, owner: PrfStream, batch: Batch, stream: Tensor
     ) -> list[Tensor]:
         plan, rows, runs = self._plan, batch.scores, batch.runs
-        counts = list[Tensor]()
+        tally: Tensor | None = None
         if plan.counts:
             tally, self._counted = tallies(plan, user, batch, self._counted)
-            counts = [tally]
         party = self._party(user, owner, batch, rows)
-        run_end(party, plan, stream, scored=rows, counts=counts)
+        run_end(party, plan, stream, scored=rows, counts=tally)
         choose = plan.choose()
         chosen = {name: places[rows - runs :] for name, places in party.permutations.items()}
         out = [*party.dealt, *choose.deal(user, chosen, [], runs)]
@@ -309,17 +306,9 @@ def _serve(
         batch = read_batch(words[1:], sender=seats.user, architecture=plan.architecture)
         _, largest = material_bytes(plan, batch, sender=seats.user, most=account.most)
         with account.lent(largest, user=seats.user):
-            _deal(session, seats, index, dealing, batch, plan.architecture.layers)
-
-
-def _deal(
-    session: Session, seats: Seats, index: int, dealing: Dealing, batch: Batch, layers: int
-) -> None:
-    """Send the material of a batch to the owner, part by part, and its pads to the user."""
-    parts = ["head", *map(str, range(layers)), "tail"]
-    for part, (tensors, items) in zip(parts, dealing.deal(batch), strict=True):
-        if items:
-            tag = f"deal{index}/{batch.number}.{part}"
-            send_packed(session, seats.owner, tag, tensors, items)
-    tag = f"pad{index}/{batch.number}"
-    session.send(seats.user, tag, dealing.pads(batch), phase="offline")
+            names = parts(plan, batch)
+            for (part, items), tensors in zip(names, dealing.deal(batch), strict=True):
+                name = f"deal{index}/{batch.number}.{part}"
+                send_packed(session, seats.owner, name, tensors, items.dealt)
+            pads = dealing.pads(batch)
+            session.send(seats.user, f"pad{index}/{batch.number}", pads, phase="offline")

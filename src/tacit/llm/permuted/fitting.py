@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tacit.errors import RangeError
 from tacit.llm.model.architecture import Architecture, LanguageModel
-from tacit.llm.model.folding import Affine, magnitudes, outputs_behind_norm, panels, spectral_norms
+from tacit.llm.model.folding import Affine, head_lengths, magnitudes, outputs_behind_norm, panels
 from tacit.llm.model.plain import streams
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.precision import LEAST_REACH, WORD_BITS, Precision
@@ -214,19 +214,9 @@ def bound_model(model: LanguageModel) -> Bounds:
 
 def _attention(model: LanguageModel, i: int, qkv: Affine, o: Affine) -> tuple[float, float]:
     """Bound the scores of a layer, and what its attention adds to the stream."""
-    a, parts = model.architecture, [model.architecture.heads, *[model.architecture.kv_heads] * 2]
-    parts = [count * a.head_dim for count in parts]
-    weight, bias = qkv[0][: sum(parts)], qkv[1]
-    offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias
-    lengths = [
-        math.sqrt(a.width) * spectral_norms(one.view(-1, a.head_dim, a.width))
-        + constant.view(-1, a.head_dim).norm(dim=1)
-        for one, constant in zip(
-            weight.split_with_sizes(parts), offset.split_with_sizes(parts), strict=True
-        )
-    ]  # of each head
-    group = torch.arange(a.heads) // (a.heads // a.kv_heads)
-    queries, keys, values = lengths[0], lengths[1][group], lengths[2][group]
+    a, (weight, bias) = model.architecture, qkv
+    # What is there twice, for the norms of heads, is not longer.
+    queries, keys, values = head_lengths(a, weight[: (a.heads + 2 * a.kv_heads) * a.head_dim], bias)
     weights = 1 + a.context * 2.0 ** -(_ATTENTION_BITS + 1)  # rounded, they add up to more than 1
     if a.has_qk_norm:  # a normalised head has length √d at most, before its weights
         longest = [

@@ -14,12 +14,12 @@ from tacit.llm.permuted.batch import FORMS, Batch, Form
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.messages import COMMAND_BYTES, Item, sum_bytes
 from tacit.llm.permuted.program import (
-    all_items,
     exchanges,
     first_items,
     last_items,
     list_end,
     list_layer,
+    parts,
 )
 from tacit.llm.permuted.weights import matrices
 from tacit.party import LARGEST_MESSAGE_BYTES
@@ -128,7 +128,7 @@ class OfflineCost:
 
 def offline_cost(plan: Blueprint, batch: Batch) -> OfflineCost:
     """Return the offline traffic of a batch, without the notes that order it."""
-    items = all_items(plan, batch)
+    items = [one for _, one in parts(plan, batch)]
     dealt, fixed = [one.dealt for one in items], [one.corrected for one in items]
     return OfflineCost(
         dealer_to_owner_bytes=sum(sum_bytes(items) for items in dealt),
@@ -264,8 +264,8 @@ def material_bytes(
         raise FrameError(sender, f"ordered {batch.rows} rows at once, which is too much here")
     widest = next((i for i in range(a.layers) if not a.window_of(i)), 0)
     layer_items = list_layer(plan, batch, widest).items
-    parts = [first_items(plan, batch), layer_items, last_items(plan, batch)]
-    largest = max(sum_bytes(some) for one in parts for some in (one.dealt, one.corrected))
+    some_parts = [first_items(plan, batch), layer_items, last_items(plan, batch)]
+    largest = max(sum_bytes(some) for one in some_parts for some in (one.dealt, one.corrected))
     rows = batch.rows if batch.is_prompt else 1
     largest = max(largest, rows * a.vocab * plan.wide_bytes)
     if largest > LARGEST_MESSAGE_BYTES:
@@ -274,7 +274,7 @@ def material_bytes(
             f"ordered {batch.rows} rows at once; a message of that would have {largest} bytes, "
             f"and {LARGEST_MESSAGE_BYTES} is the most",
         )
-    head, layer, tail = (2 * _words(one.dealt) + _words(one.corrected) for one in parts)
+    head, layer, tail = (2 * _words(one.dealt) + _words(one.corrected) for one in some_parts)
     total = _WORD_BYTES * (head + a.layers * layer + tail + batch.runs * a.vocab)
     return total, _WORD_BYTES * max(head, layer, tail)
 

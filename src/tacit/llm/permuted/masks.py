@@ -11,14 +11,14 @@ value up to seven times as large; beyond that one in four is taken for a smaller
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from tacit.errors import RangeError
+from tacit.llm.model.rotary import rotate
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.precision import WORD_BITS
@@ -28,24 +28,20 @@ Drop = Callable[[Tensor, int], Tensor]
 """Drop low bits of one party's share."""
 
 
-class Turned(NamedTuple):
-    """One party's share of new queries, keys and values, (rows, heads, dim) each."""
-
-    query: Tensor
-    keys: Tensor
-    values: Tensor
-
-
 def turn(
     plan: Blueprint, batch: Batch, layer: int, rows: slice, qkv: list[Tensor], drop: Drop
-) -> Turned:
-    """Turn queries and keys by their positions, and drop the bits that attention does without."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Turn queries and keys by their positions, and drop the bits that attention does without.
+
+    Returns:
+        One party's share of new queries, keys and values, (rows, heads, dim) each.
+    """
     query, keys, values = (part.reshape(len(part), -1, plan.heads.dim) for part in qkv)
-    rotation = plan.rotation(batch, layer)
-    if rotation is not None:
-        query, keys = rotation.apply(query, rows), rotation.apply(keys, rows)
+    if (angles := plan.angles(batch, layer)) is not None:
+        cos, sin = (part[rows].unsqueeze(1) for part in angles)
+        query, keys = (rotate(plan.architecture, part, cos, sin) for part in (query, keys))
     query, keys = drop(query, plan.turn_drop), drop(keys, plan.turn_drop)
-    return Turned(query, keys, drop(values, plan.value_drop))
+    return query, keys, drop(values, plan.value_drop)
 
 
 def attended(plan: Blueprint, prf: PrfStream, layer: int, rows: int) -> Tensor:
@@ -111,16 +107,6 @@ def tallies(
     return torch.cat([before, sums[:-1]]), sums[-1:]
 
 
-@dataclass(frozen=True, eq=False)
-class _Seen:
-    """How far the words of a masked value went, and how far they may."""
-
-    ends: Tensor
-    nbytes: int
-    frac_bits: int
-    value: str
-
-
 @final
 class Ranges:
     """What a pass showed, noted as it comes and looked at once, at its end: a device may be slow.
@@ -131,7 +117,7 @@ class Ranges:
 
     def __init__(self, plan: Blueprint) -> None:
         self._plan = plan
-        self._words: list[_Seen] = []
+        self._words: list[tuple[Tensor, int, int, str]] = []
         self._rows: list[tuple[Tensor, Tensor, str]] = []
 
     @cached_property
@@ -146,7 +132,7 @@ class Ranges:
     def note_words(self, words: Tensor, nbytes: int, frac_bits: int, value: str) -> None:
         """Note the range of a masked value."""
         if not self._plan.is_certain:
-            self._words.append(_Seen(torch.stack(torch.aminmax(words)), nbytes, frac_bits, value))
+            self._words.append((torch.stack(torch.aminmax(words)), nbytes, frac_bits, value))
 
     def note_stream(self, x: Tensor, value: str) -> None:
         """Note how far the stream goes, in any place and in all."""
@@ -165,9 +151,16 @@ class Ranges:
         words, self._words = self._words, []
         rows, self._rows = self._rows, []
         if words:
-            ends = torch.stack([one.ends for one in words]).tolist()
-            for one, (low, high) in zip(words, ends, strict=True):
-                _check_word(max(-low, high), one)
+            ends = torch.stack([ends for ends, *_ in words]).tolist()
+            for (_, nbytes, bits, value), (low, high) in zip(words, ends, strict=True):
+                # A quarter of the range, L: what is up to 7·L large and wraps, by 8·L, is above
+                # L still.
+                if max(-low, high) >= 1 << (8 * nbytes - 3):
+                    raise RangeError(
+                        f"a value in {value} comes near 2^{8 * nbytes - 1 - bits}, where words of "
+                        f"{nbytes} bytes with {bits} fraction bits end; use a Precision with "
+                        "fewer bits or a wider span"
+                    )
         if rows:
             sizes = torch.stack([part for one in rows for part in one[:2]]).view(-1, 2).tolist()
             for (_, _, value), (most, length) in zip(rows, sizes, strict=True):
@@ -184,13 +177,3 @@ class Ranges:
                 "computed from it might not fit a word; this text goes further than what the "
                 "model was measured on, let the owner use --precision wide"
             )
-
-
-def _check_word(most: int, seen: _Seen) -> None:
-    # A quarter of the range, L: what is up to 7·L large and wraps, by 8·L, is above L still.
-    if most >= 1 << (8 * seen.nbytes - 3):
-        raise RangeError(
-            f"a value in {seen.value} comes near 2^{8 * seen.nbytes - 1 - seen.frac_bits}, "
-            f"where words of {seen.nbytes} bytes with {seen.frac_bits} fraction bits end; use a "
-            "Precision with fewer bits or a wider span"
-        )

@@ -1,6 +1,6 @@
 """The owner's material for one batch, taken apart as it arrives, so that a pass only adds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -114,37 +114,25 @@ class _Unpacking:
         return {}
 
 
-def unpack_layer(
-    plan: Blueprint, batch: Batch, layer: int, prf: PrfStream, packed: Packed, biases: Biases
-) -> LayerMaterial:
-    """Take a layer's material apart, and draw what will be wanted."""
-    party = _Unpacking(plan, batch, prf, packed, biases, batch.rows)
-    run_layer(party, plan, layer, unknown(batch.rows, plan.architecture.width))
-    return party.material
-
-
 def unpack_batch(
-    plan: Blueprint,
-    batch: Batch,
-    prf: PrfStream,
-    *,
-    first: Packed,
-    layers: Sequence[LayerMaterial],
-    last: Packed,
-    biases: Biases,
+    plan: Blueprint, batch: Batch, prf: PrfStream, packed: Iterator[Packed], biases: Biases
 ) -> BatchMaterial:
-    """Put the material of a batch together."""
+    """Take the material of a batch apart, part by part, and draw what will be wanted."""
     a, rows = plan.architecture, batch.scores
-    party = _Unpacking(plan, batch, prf, last, biases, rows)
-    counts = [unknown(rows, a.vocab)] * plan.counts
-    run_end(party, plan, unknown(rows, a.width), scored=rows, counts=counts)
+    first, layers = [words for some in next(packed) for words in some], list[LayerMaterial]()
+    for layer in range(a.layers):
+        party = _Unpacking(plan, batch, prf, next(packed), biases, batch.rows)
+        run_layer(party, plan, layer, unknown(batch.rows, a.width))
+        layers.append(party.material)
+    party = _Unpacking(plan, batch, prf, next(packed), biases, rows)
+    run_end(party, plan, unknown(rows, a.width), scored=rows)
     names = plan.score().permutations(prf, rows)["vocab"]
     chosen = _look(plan.choose(), {"vocab": names[-batch.runs :]}, party.dealt)
     return BatchMaterial(
         batch=batch,
         prf=prf,
-        first=first[0][0] + first[1][0] if batch.is_prompt else None,
-        layers=list(layers),
+        first=first[0] + first[1] if batch.is_prompt else None,
+        layers=layers,
         end=party.material,
         chosen=chosen,
         names=names,

@@ -126,14 +126,17 @@ _TURNS = 4
 def send_packed(
     session: Session, to: str, tag: str, parts: Sequence[Tensor], items: Sequence[Item]
 ) -> None:
-    """Send tensors laid end to end, in the offline phase; words cut to their item's bytes."""
-    session.send(to, tag, join(parts, items).cpu(), phase="offline")
+    """Send tensors laid end to end, if any, in the offline phase; cut to their item's bytes."""
+    if items:
+        session.send(to, tag, join(parts, items).cpu(), phase="offline")
 
 
 def recv_packed(
     session: Session, sender: str, tag: str, items: Sequence[Item], device: torch.device
 ) -> list[Tensor]:
     """Receive a packed message whose items are known, and take it apart on the device."""
+    if not items:
+        return []
     data = session.recv(sender, tag, (sum_bytes(items),), dtype=torch.uint8)
     return split(data.to(device), items)
 

@@ -4,7 +4,7 @@ Masks and batches are used once, whatever a user sends: `Turns` says what it may
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import final
 
@@ -17,10 +17,10 @@ from tacit.llm.permuted.batch import BATCH_WORDS, Batch, read_batch
 from tacit.llm.permuted.crew import Crew, step_back
 from tacit.llm.permuted.forecast import material_bytes
 from tacit.llm.permuted.geometry import KvCache
-from tacit.llm.permuted.material import BatchMaterial, unpack_batch, unpack_layer
+from tacit.llm.permuted.material import BatchMaterial, Packed, unpack_batch
 from tacit.llm.permuted.messages import CLOSE, COMMAND_BYTES, NAME, RUN, STEP, Channel, recv_packed
 from tacit.llm.permuted.prf_stream import PrfStream, pad_table
-from tacit.llm.permuted.program import Items, first_items, last_items, list_layer
+from tacit.llm.permuted.program import parts
 from tacit.llm.permuted.serving import Serving
 from tacit.llm.permuted.setup import (
     Kept,
@@ -292,27 +292,15 @@ class _Conversation:
         return send
 
     def _receive(self, batch: Batch) -> BatchMaterial:
-        plan, biases = self._plan, self._serving.biases
+        session, plan, seats = self._session, self._plan, self._seats
         prf = PrfStream(self._prg.fork(f"batch {batch.number}"), keeps=True, device=plan.device)
-        first = self._receive_packed(batch, "head", first_items(plan, batch))
-        layers = []
-        for layer in range(plan.architecture.layers):
-            packed = self._receive_packed(batch, str(layer), list_layer(plan, batch, layer).items)
-            layers.append(unpack_layer(plan, batch, layer, prf, packed, biases))
-        last = self._receive_packed(batch, "tail", last_items(plan, batch))
-        return unpack_batch(plan, batch, prf, first=first, layers=layers, last=last, biases=biases)
 
-    def _receive_packed(
-        self, batch: Batch, part: str, items: Items
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        name, device = f"{batch.number}.{part}", self._plan.device
-        tags = f"deal{self._index}/{name}", f"fix{self._index}/{name}"
-        wanted = (
-            (self._seats.dealer, tags[0], items.dealt),
-            (self._seats.user, tags[1], items.corrected),
-        )
-        first, second = (
-            recv_packed(self._session, peer, tag, some, device) if some else []
-            for peer, tag, some in wanted
-        )
-        return first, second
+        def receive() -> Iterator[Packed]:
+            for part, items in parts(plan, batch):
+                name = f"{self._index}/{batch.number}.{part}"
+                yield (
+                    recv_packed(session, seats.dealer, f"deal{name}", items.dealt, plan.device),
+                    recv_packed(session, seats.user, f"fix{name}", items.corrected, plan.device),
+                )
+
+        return unpack_batch(plan, batch, prf, receive(), self._serving.biases)

@@ -1,6 +1,6 @@
 """The user's offline work: what it holds of every masked value, and what the owner needs of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -11,7 +11,6 @@ from tacit.llm.permuted.cuda import Laid, has_kernels, lay_out_masks
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import (
-    Turned,
     attended,
     drop_bits,
     first_stream,
@@ -20,15 +19,11 @@ from tacit.llm.permuted.masks import (
     noise,
     turn,
 )
-from tacit.llm.permuted.messages import Item
 from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.program import (
     Function,
     Product,
     Seen,
-    first_items,
-    last_items,
-    list_layer,
     run_end,
     run_layer,
     unknown,
@@ -64,25 +59,25 @@ class Preparing:
         self._cached = cached
         self._before: Tensor | None = None
 
-    def prepare(self, batch: Batch) -> Iterator[tuple[list[Tensor], list[Item]] | Prepared]:
-        """Yield the packed messages of a batch for the owner, and at last what runs it."""
+    def prepare(self, batch: Batch, send: Callable[[list[Tensor]], None]) -> Prepared:
+        """Send the corrections of a batch, in its `parts`, and return what runs it."""
         plan = self._plan
         prg = self._prg.fork(f"batch {batch.number}")
         prf = PrfStream(prg, keeps=True, device=plan.device)
         stream = first_stream(plan, prf, batch, self._before)
         self._before = next_streams(plan, prf, batch)[-1:]
-        queries = []
-        yield self._first(prf, batch), first_items(plan, batch).corrected
+        queries = list[Tensor]()
+        send(self._first(prf, batch))
         for layer in range(plan.architecture.layers):
             party = Masking(plan, batch, prf, batch.rows, self._cached, self._weights)
             stream = run_layer(party, plan, layer, stream)
-            yield party.corrected, list_layer(plan, batch, layer).items.corrected
-            queries += [one.query for one in party.turned]
-        yield self._last(prf, batch, stream), last_items(plan, batch).corrected
+            send(party.corrected)
+            queries += party.queries
+        send(self._last(prf, batch, stream))
         cuda = None
         if not batch.is_prompt and has_kernels(plan):
             cuda = lay_out_masks(plan, batch, prf, queries)
-        yield Prepared(batch, prf, queries, cuda)
+        return Prepared(batch, prf, queries, cuda)
 
     def _first(self, prf: PrfStream, batch: Batch) -> list[Tensor]:
         if not batch.is_prompt:
@@ -93,8 +88,7 @@ class Preparing:
     def _last(self, prf: PrfStream, batch: Batch, stream: Tensor) -> list[Tensor]:
         plan, rows = self._plan, batch.scores
         party = Masking(plan, batch, prf, rows, self._cached, self._weights)
-        counts = [unknown(rows, plan.architecture.vocab)] * plan.counts
-        run_end(party, plan, stream, scored=rows, counts=counts)
+        run_end(party, plan, stream, scored=rows)
         hot = plan.choose().masks(prf, batch.runs)[0]
         after = self._weights.apply("embed", hot)
         return [*party.corrected, after - noise(prf, "next.embed", *after.shape)]
@@ -118,7 +112,7 @@ class Masking:
         self._plan, self._batch, self._prf, self._rows = plan, batch, prf, rows
         self._cached, self._weights = cached, weights
         self.corrected: list[Tensor] = []
-        self.turned: list[Turned] = []
+        self.queries: list[Tensor] = []
 
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Compute (W − U)·r − w; r of the result is the dealer's alone, unless it is fresh."""
@@ -140,9 +134,9 @@ class Masking:
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Keep r of keys and values, and draw that of the output."""
         plan, batch = self._plan, self._batch
-        turned = turn(plan, batch, layer, slice(None), qkv, drop_bits)
-        self._cached.put(layer, batch.past, turned.keys, turned.values)
-        self.turned.append(turned)
+        query, keys, values = turn(plan, batch, layer, slice(None), qkv, drop_bits)
+        self._cached.put(layer, batch.past, keys, values)
+        self.queries.append(query)
         if self._weights is not None and not batch.is_prompt:
             for run in range(batch.runs):
                 plan.attention(layer, batch, run).draw_user(self._prf)

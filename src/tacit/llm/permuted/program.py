@@ -12,10 +12,10 @@ steps 1 and 2 of algorithm 6.5. There the user's share depends on what it is sen
 before the text is known. So nothing of 6.1 is left to send, and 6.4 takes two messages, not three.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, Protocol, final
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -90,7 +90,7 @@ def output(plan: Blueprint) -> Product:
 Seen = Mapping[str, Tensor]
 """Permuted values in the clear, by the name of their masked value."""
 
-Function = Callable[[Seen], Seen]
+Function = Callable[[Architecture, Seen], Seen]
 """What the user computes: from what it is shown to what it answers; places stay as they are."""
 
 
@@ -116,27 +116,27 @@ class Interpreter(Protocol):
 
 def run_layer(party: Interpreter, plan: Blueprint, layer: int, x: Tensor) -> Tensor:
     """Take a stream through one layer."""
-    a, project, norm = plan.architecture, plan.project(layer), Normalise(plan.architecture)
-    heads = NormaliseHeads(a) if a.has_qk_norm else norm
+    a, project = plan.architecture, plan.project(layer)
     to_qkv, to_up = product(plan, layer, "qkv"), product(plan, layer, "up")
     h: list[Tensor]
     if plan.is_lean:
-        h = party.look(project, [x], norm)
+        h = party.look(project, [x], normalise)
         qkv = cut(party.linear(to_qkv, h[0]), plan.qkv_widths)
     else:
         # W·(x / σ) = (W·x) / σ: the product need not wait for the norm, so one look does for both.
         raw = cut(party.linear(to_qkv, x), plan.qkv_widths)
-        query, key, value, *h = party.look(project, [x, *raw], heads)
+        function = normalise_heads if a.has_qk_norm else normalise
+        query, key, value, *h = party.look(project, [x, *raw], function)
         qkv = [query, key, value]
     mixed = party.attend(layer, qkv)  # 2 messages, or 6 where only new rows travel
     x = _added(party, plan, layer, "o", mixed, h[0] if a.skips_from_norm else x)
     if plan.is_merged:  # the same once more: the user divides both branches by σ itself
         branches = cut(party.linear(to_up, x), plan.branch_widths)
-        active, skip = party.look(plan.merge(layer), [x, *branches], Merge(a))
+        active, skip = party.look(plan.merge(layer), [x, *branches], merged)
     else:
-        skip, *kept = party.look(plan.middle(layer), [x], norm)
+        skip, *kept = party.look(plan.middle(layer), [x], normalise)
         branches = cut(party.linear(to_up, skip), plan.branch_widths)
-        (active,) = party.look(plan.activate(layer), branches, Activate(a))
+        (active,) = party.look(plan.activate(layer), branches, activated)
         skip = kept[0] if kept else skip
     return _added(party, plan, layer, "down", active, skip)
 
@@ -150,21 +150,25 @@ def _added(
         return party.linear(matrix, x, skip=skip)
     number = 1 if part == "o" else 2
     out = party.linear(matrix, x)
-    (h,) = party.look(plan.post(layer, number), [out], Normalise(plan.architecture))
+    (h,) = party.look(plan.post(layer, number), [out], normalise)
     return party.linear(product(plan, layer, f"post{number}"), h, skip=skip)
 
 
 def run_end(
-    party: Interpreter, plan: Blueprint, x: Tensor, *, scored: int, counts: list[Tensor]
+    party: Interpreter, plan: Blueprint, x: Tensor, *, scored: int, counts: Tensor | None = None
 ) -> Seen:
-    """Show the scores behind the last ``scored`` rows, and counts of tokens beside them."""
-    norm, last, scores = Normalise(plan.architecture), plan.last_norm(), output(plan)
-    x = x[-scored:]
+    """Show the scores behind the last ``scored`` rows, and counts of tokens beside them if asked.
+
+    ``counts`` are what a party holds of them, if that is more than their shape.
+    """
+    last, scores, beside, x = plan.last_norm(), output(plan), list[Tensor](), x[-scored:]
+    if plan.counts:
+        beside = [unknown(scored, plan.architecture.vocab) if counts is None else counts]
     if last is None:
-        shown = [x, party.linear(scores, x)]
-        return party.show(plan.score(), [*shown, *counts], norm)
-    (h,) = party.look(last, [x], norm)
-    return party.show(plan.score(), [party.linear(scores, h), *counts], lambda seen: seen)
+        return party.show(plan.score(), [x, party.linear(scores, x), *beside], normalise)
+    (h,) = party.look(last, [x], normalise)
+    shown = [party.linear(scores, h), *beside]
+    return party.show(plan.score(), shown, lambda a, seen: seen)
 
 
 def cut(x: Tensor, widths: Sequence[int]) -> list[Tensor]:
@@ -177,66 +181,37 @@ def unknown(rows: int, width: int) -> Tensor:
     return torch.empty((rows, width), dtype=torch.int64, device="meta")
 
 
-@final
-@dataclass(frozen=True)
-class Normalise:
-    """Normalise the stream, and divide what else is shown by its norm."""
-
-    architecture: Architecture
-
-    def __call__(self, seen: Seen) -> Seen:
-        """Return ``h``, the stream as it was, and everything else divided."""
-        h, sigma = normalised(self.architecture, seen["x"])
-        kept = ("x", "counts")
-        return {"h": h} | {name: x if name in kept else x / sigma for name, x in seen.items()}
+def normalise(a: Architecture, seen: Seen) -> Seen:
+    """Return ``h``, the normalised stream, ``x`` as it was, and all else divided by its norm."""
+    h, sigma = normalised(a, seen["x"])
+    kept = ("x", "counts")
+    return {"h": h} | {name: x if name in kept else x / sigma for name, x in seen.items()}
 
 
-@final
-@dataclass(frozen=True)
-class NormaliseHeads:
+def normalise_heads(a: Architecture, seen: Seen) -> Seen:
     """Normalise the stream, and each head of queries and keys behind it.
 
     Heads are shown twice, with the weights of their norm and without; they stand in one order.
     """
-
-    architecture: Architecture
-
-    def __call__(self, seen: Seen) -> Seen:
-        """Return normalised heads, and values divided by the norm of the stream."""
-        a, out = self.architecture, dict(Normalise(self.architecture)(seen))
-        for name in ("q", "k"):
-            bare, heads = (
-                one.reshape(*one.shape[:-1], -1, a.head_dim)
-                for one in (out.pop(f"{name} norm"), out[name])
-            )
-            sigma = (bare.square().mean(-1, keepdim=True) + a.norm_eps).sqrt()
-            out[name] = (heads / sigma).flatten(-2)
-        return out
+    out = dict(normalise(a, seen))
+    for name in ("q", "k"):
+        bare, heads = (
+            one.reshape(*one.shape[:-1], -1, a.head_dim)
+            for one in (out.pop(f"{name} norm"), out[name])
+        )
+        sigma = (bare.square().mean(-1, keepdim=True) + a.norm_eps).sqrt()
+        out[name] = (heads / sigma).flatten(-2)
+    return out
 
 
-@final
-@dataclass(frozen=True)
-class Activate:
-    """Compute the activation, of one branch or of two."""
-
-    architecture: Architecture
-
-    def __call__(self, seen: Seen) -> Seen:
-        """Return ``y``, what the next matrix reads."""
-        return {"y": activate(self.architecture, seen["up"], seen.get("gate"))}
+def activated(a: Architecture, seen: Seen) -> Seen:
+    """Return ``y``, the activation of one branch or of two, which the next matrix reads."""
+    return {"y": activate(a, seen["up"], seen.get("gate"))}
 
 
-@final
-@dataclass(frozen=True)
-class Merge:
-    """Divide the branches by the norm of the stream, and compute the activation."""
-
-    architecture: Architecture
-
-    def __call__(self, seen: Seen) -> Seen:
-        """Return ``y``, and the stream as it was."""
-        a = self.architecture
-        return {"x": seen["x"]} | dict(Activate(a)(Normalise(a)(seen)))
+def merged(a: Architecture, seen: Seen) -> Seen:
+    """Return ``y`` of branches divided by the norm of the stream, and the stream as it was."""
+    return {"x": seen["x"]} | dict(activated(a, normalise(a, seen)))
 
 
 def normalised(a: Architecture, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -302,10 +277,9 @@ def list_layer(plan: Blueprint, batch: Batch, layer: int) -> Listing:
 
 def list_end(plan: Blueprint, batch: Batch) -> Listing:
     """List what the scores take."""
-    a, rows = plan.architecture, batch.scores
+    rows = batch.scores
     out = Listing(plan, batch, rows)
-    counts = [unknown(rows, a.vocab)] * plan.counts
-    run_end(out, plan, unknown(rows, a.width), scored=rows, counts=counts)
+    run_end(out, plan, unknown(rows, plan.architecture.width), scored=rows)
     return out
 
 
@@ -325,10 +299,12 @@ def last_items(plan: Blueprint, batch: Batch) -> Items:
     return Items([*items.dealt, *chosen, embedded], [*items.corrected, embedded])
 
 
-def all_items(plan: Blueprint, batch: Batch) -> list[Items]:
-    """List the messages of a batch: in front of the layers, one for each, and behind them."""
-    layers = [list_layer(plan, batch, i).items for i in range(plan.architecture.layers)]
-    return [first_items(plan, batch), *layers, last_items(plan, batch)]
+def parts(plan: Blueprint, batch: Batch) -> Iterator[tuple[str, Items]]:
+    """Name and list the messages of a batch: before the layers, one for each, and behind them."""
+    yield "head", first_items(plan, batch)
+    for layer in range(plan.architecture.layers):
+        yield str(layer), list_layer(plan, batch, layer).items
+    yield "tail", last_items(plan, batch)
 
 
 @lru_cache(maxsize=1024)

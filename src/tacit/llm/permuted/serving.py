@@ -1,7 +1,6 @@
 """The owner's online work: plain products with its weights, and one message per step."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,11 +33,8 @@ class Serving:
         talk: Channel,
         cached: KvCache,
     ) -> None:
-        self._plan = plan
-        self._weights = weights
+        self.plan, self.weights, self.talk, self.cached = plan, weights, talk, cached
         self.biases = {name: bias.to(plan.device) for name, bias in biases.items()}
-        self._talk = talk
-        self._cached = cached
         self._cuda: CudaServing | None = None
         if has_kernels(plan):
             self._cuda = CudaServing(plan, weights, talk, cached, self._attend)
@@ -55,44 +51,39 @@ class Serving:
         ``tally`` is the user's masked count of all tokens so far; empty if nothing is counted.
         """
         assert offline.first is not None  # noqa: S101 - the batch is a prompt
-        if self._plan.counts:
-            self._counts = unpack(tally.view(1, -1), self._plan.count_bytes)
-        words = unpack(hot, self._plan.wide_bytes)
-        stream = self._weights.apply("embed", words) + offline.first
+        if self.plan.counts:
+            self._counts = unpack(tally.view(1, -1), self.plan.count_bytes)
+        words = unpack(hot, self.plan.wide_bytes)
+        stream = self.weights.apply("embed", words) + offline.first
         return self._placed(stream, offline.batch.past)
 
     def embed_choice(self, offline: BatchMaterial, run: int, answer: Tensor) -> Tensor:
         """Return the owner's share of the stream for the token that was chosen after a run."""
         at = slice(run, run + 1)
-        (hot,) = self._plan.choose().take(offline.chosen.at(at), answer)
+        (hot,) = self.plan.choose().take(offline.chosen.at(at), answer)
         if self._counts is not None:
             self._counts = self._counts + hot
-        stream = self._weights.apply("embed", hot) + offline.following[at]
+        stream = self.weights.apply("embed", hot) + offline.following[at]
         past = offline.batch.end if offline.batch.is_prompt else offline.batch.past + run + 1
         return self._placed(stream, past)
 
     def run(self, offline: BatchMaterial, run: int, stream: Tensor) -> None:
         """Take a stream through all layers and show the scores."""
-        plan, rows = self._plan, offline.batch.scored_by(run)
+        plan, rows = self.plan, offline.batch.scored_by(run)
         if self._cuda is not None and not offline.batch.is_prompt:
             stream = self._cuda.run(offline, run, stream)
         else:
             for layer, material in enumerate(offline.layers):
-                party = self._party(offline, run, material, offline.batch.rows_of(run))
+                party = Party(self, offline, run, material, offline.batch.rows_of(run))
                 stream = run_layer(party, plan, layer, stream)
-        counts = [] if self._counts is None else [self._counts.expand(rows.stop - rows.start, -1)]
-        party = self._party(offline, run, offline.end, rows)
-        run_end(party, plan, stream, scored=rows.stop - rows.start, counts=counts)
-
-    def _party(
-        self, offline: BatchMaterial, run: int, material: LayerMaterial, rows: slice
-    ) -> "Party":
-        at = At(offline, run, material, rows)
-        return Party(self._plan, self._weights, self._talk, self._cached, at)
+        scored = rows.stop - rows.start
+        counts = None if self._counts is None else self._counts.expand(scored, -1)
+        party = Party(self, offline, run, offline.end, rows)
+        run_end(party, plan, stream, scored=scored, counts=counts)
 
     def _attend(self, offline: BatchMaterial, run: int, layer: int, qkv: list[Tensor]) -> Tensor:
         rows = offline.batch.rows_of(run)
-        return self._party(offline, run, offline.layers[layer], rows).attend(layer, qkv)
+        return Party(self, offline, run, offline.layers[layer], rows).attend(layer, qkv)
 
     def _placed(self, stream: Tensor, at: int) -> Tensor:
         """Add learned positions, where a model has them."""
@@ -100,32 +91,29 @@ class Serving:
         return stream if positions is None else stream + positions[at : at + len(stream)]
 
 
-class At(NamedTuple):
-    """A run of a batch, the material of the part that is walked, and its rows."""
-
-    offline: BatchMaterial
-    run: int
-    material: LayerMaterial
-    rows: slice
-
-
 class Party:
     """Walk a pass with m of every masked value, one message at every exchange."""
 
     def __init__(
-        self, plan: Blueprint, weights: Weights, talk: Channel, cached: KvCache, at: At
+        self,
+        serving: Serving,
+        offline: BatchMaterial,
+        run: int,
+        material: LayerMaterial,
+        rows: slice,
     ) -> None:
-        self._plan, self._weights, self._talk, self._cached = plan, weights, talk, cached
-        self._at = at
+        """Walk a run of a batch, with its rows of the material of a layer or of the end."""
+        self._serving, self._plan, self._talk = serving, serving.plan, serving.talk
+        self._offline, self._run, self._material, self._rows = offline, run, material, rows
 
     def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Multiply, and add what user and dealer sent: step 5 of algorithm 6.1."""
-        sums = self._at.material.sums[product.name][self._at.rows]
-        out = self._weights.apply(product.name, x) + sums
+        weights = self._serving.weights
+        out = weights.apply(product.name, x) + self._material.sums[product.name][self._rows]
         if product.skip is None or skip is None:
             return out
         if product.skip.name:
-            skip = self._weights.apply(product.skip.name, skip)
+            skip = weights.apply(product.skip.name, skip)
         return out + (skip << product.skip.bits)
 
     def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
@@ -136,12 +124,12 @@ class Party:
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
         """Keep shares of keys and values, and go through attention with the user."""
-        plan, (offline, run, material, rows) = self._plan, self._at
-        batch, dealt, prf = offline.batch, material.mixed[run], offline.prf
+        plan, run, rows, cache = self._plan, self._run, self._rows, self._serving.cached
+        batch, dealt, prf = self._offline.batch, self._material.mixed[run], self._offline.prf
         past = batch.past + rows.start
         query, keys, values = turn(plan, batch, layer, rows, qkv, torch.bitwise_right_shift)
-        self._cached.put(layer, past, keys, values)
-        cached = self._cached.upto(layer, past + len(keys))
+        cache.put(layer, past, keys, values)
+        cached = cache.upto(layer, past + len(keys))
         kernel = plan.attention(layer, batch, run)
         if isinstance(kernel, Resent):
             out = kernel.serve(self._talk, prf, dealt, query=query, cached=cached)
@@ -158,4 +146,4 @@ class Party:
         return {}
 
     def _look(self, exchange: Exchange) -> Look:
-        return self._at.material.looks[exchange.label].at(self._at.rows)
+        return self._material.looks[exchange.label].at(self._rows)

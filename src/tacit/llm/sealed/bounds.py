@@ -17,6 +17,7 @@ from tacit.errors import FrameError
 from tacit.llm.model.architecture import Architecture, LanguageModel
 from tacit.llm.model.folding import (
     behind_norm,
+    head_lengths,
     magnitudes,
     outputs_behind_norm,
     panels,
@@ -179,29 +180,21 @@ def learn(session: Session, owner: str, a: Architecture) -> dict[str, float]:
 def _attention(a: Architecture, w: Mapping[str, Tensor], i: int) -> dict[str, float]:
     inner, kv, dim = a.heads * a.head_dim, a.kv_heads * a.head_dim, a.head_dim
     sizes = _columns(a, w, f"{i}.qkv").split_with_sizes([inner, kv, kv])
-    matrices = w[f"{i}.qkv.weight"].split_with_sizes([inner, kv, kv], 1)
-    bias = w.get(f"{i}.qkv.bias", torch.zeros(inner + 2 * kv))
-    offsets = bias.split_with_sizes([inner, kv, kv])
-    reach = math.sqrt(a.width)
-    queries, keys, values = (
-        reach * spectral_norms(matrix.view(a.width, -1, dim).transpose(0, 1))
-        + offset.view(-1, dim).norm(dim=1)
-        for matrix, offset in zip(matrices, offsets, strict=True)
-    )  # the length of each head
+    bias = w.get(f"{i}.qkv.bias")
+    queries, keys, values = head_lengths(a, w[f"{i}.qkv.weight"].T, bias)
     largest = [float(one.max()) for one in sizes]
     if a.has_qk_norm:  # a normalised head has length √d, before its weights
         weights = [w[f"{i}.{part}_norm.weight"].abs().max() for part in "qk"]
         longest = [math.sqrt(dim) * float(one) for one in weights]
         queries, keys = torch.full_like(queries, longest[0]), torch.full_like(keys, longest[1])
         largest[:2] = longest
-    group = torch.arange(a.heads) // (a.heads // a.kv_heads)
     mixed = w[f"{i}.o.weight"].view(a.heads, dim, -1).norm(dim=1)  # (heads, width)
-    attended = (mixed * values[group].unsqueeze(1)).sum(0) + magnitudes(w.get(f"{i}.o.bias"))
+    attended = (mixed * values.unsqueeze(1)).sum(0) + magnitudes(w.get(f"{i}.o.bias"))
     return {
         f"{i}.q": largest[0],
         f"{i}.k": largest[1],
         f"{i}.v": largest[2],
-        f"{i}.scores": float((queries * keys[group]).max()),
+        f"{i}.scores": float((queries * keys).max()),
         f"{i}.attended": float(attended.max()),
     }
 

@@ -119,7 +119,12 @@ def fetch_material(
     inner = _inner(table, schedule)
     key = material_key(session.shared(table.seats.dealer), schedule.name)
     with write_material(path, facts, key) as writer:
-        _check_disk(path.parent, size)
+        free = shutil.disk_usage(path.parent).free
+        if free < size:
+            raise DataError(
+                f"the file would have {size:,} bytes, and {free:,} are free in {path.parent}: "
+                "have less dealt, or choose another disk"
+            )
         table.request_material(schedule)
         _note_size(table, schedule)
         _agree(table, schedule, plans)
@@ -194,15 +199,6 @@ def _noise_share(inner: Session, seats: Seats, passing: Passing, number: int) ->
     return words - inner.shared(seats.owner).fork(NOISE.format(number)).words((vocab,))
 
 
-def _check_disk(folder: Path, size: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < size:
-        raise DataError(
-            f"the file would have {size:,} bytes, and {free:,} are free in {folder}: have less "
-            "dealt, or choose another disk"
-        )
-
-
 def digest_plans(plans: Sequence[Plan]) -> str:
     """Hash what all passes will do, in their order."""
     known, digest = dict[int, bytes](), hashlib.sha256()
@@ -221,7 +217,9 @@ def file_facts(
     if party == passing.user:
         sizes = {id(plan): body_bytes(plan) for plan in plans}
         body = sum(sizes[id(plan)] for plan in plans)
-        body += len(noisy(schedule, passing)) * (noise_bytes(passing) + TAG_BYTES)
+        body += len(noisy(schedule, passing)) * (
+            WORD_BYTES * passing.architecture.vocab + TAG_BYTES
+        )
     return MaterialFacts(
         identity=schedule.name,
         party=party,
@@ -241,8 +239,3 @@ def noisy(schedule: Schedule, passing: Passing) -> list[int]:
     if passing.reveal != "sample":
         return []
     return [at for at, step in enumerate(schedule.passes()) if step.is_scored]
-
-
-def noise_bytes(passing: Passing) -> int:
-    """Return the size of the share of the noise that the user is sent."""
-    return WORD_BYTES * passing.architecture.vocab

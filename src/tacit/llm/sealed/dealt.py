@@ -14,7 +14,7 @@ from tacit.llm.sealed.bounds import FRAC_BITS
 from tacit.llm.sealed.choosing import HOTTEST, NOISE_BOUND
 from tacit.llm.sealed.dealing import NOISE, digest_plans, owner_file, planned
 from tacit.llm.sealed.parties import SealedVault, read_by
-from tacit.llm.sealed.passes import PASS_WORDS, Pass
+from tacit.llm.sealed.passes import PASS_WORDS, Pass, told_words
 from tacit.llm.sealed.program import Outcome
 from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
 from tacit.llm.sealed.table import PassRunner, Table, sit_down
@@ -99,7 +99,7 @@ class DealtTable:
             Next(plan, number),
             inputs=inputs,
             kept={**kept, **self._noise(step, number)},
-            told=self.passing.told(step, self._slots.places()),
+            told=told_words(self.passing.architecture, step, self._slots.places()),
             following=self._following(number),
         )
 

@@ -21,7 +21,7 @@ from tacit.llm.claims import Reveal
 from tacit.llm.model.architecture import Architecture
 from tacit.llm.sealed.bounds import FRAC_BITS, factor_bits, mixed_bits, stream_bits, weight_shapes
 from tacit.llm.sealed.choosing import adjusted, drawn
-from tacit.llm.sealed.passes import Pass, swap, told_words
+from tacit.llm.sealed.passes import Pass, swap
 from tacit.mpc import PublicInput
 from tacit.mpc.functions.norms import RangeWatch, RowProduct
 from tacit.mpc.ops import ProtocolOps
@@ -119,10 +119,6 @@ class Passing:
         hot = torch.zeros(len(ids), self.architecture.vocab, dtype=torch.float64)
         hot[torch.arange(len(ids)), torch.tensor(ids)] = 1
         return {"hot": hot}
-
-    def told(self, step: Pass, slots: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the public words of a pass; see `told_words`."""
-        return told_words(self.architecture, step, slots)
 
     def _weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
         """Take the weights: those of products as they were opened in the session's first pass."""

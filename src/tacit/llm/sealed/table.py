@@ -14,7 +14,7 @@ from tacit.llm.model.architecture import Architecture
 from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS, WHY, learn, publish
 from tacit.llm.sealed.choosing import gumbel
-from tacit.llm.sealed.passes import LEAVE, PASS_WORDS, ROOM, Pass, read_pass, row_bytes
+from tacit.llm.sealed.passes import LEAVE, PASS_WORDS, ROOM, Pass, read_pass, row_bytes, told_words
 from tacit.llm.sealed.program import Outcome, Passing
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.mpc import (
@@ -88,7 +88,7 @@ class Table:
             Next(run.plan, run.number),
             inputs=inputs,
             kept=kept,
-            told=self.passing.told(step),
+            told=told_words(self.passing.architecture, step),
             following=None if ordered is None else Next(ordered.plan, ordered.number),
             resumes=run.resumes,
         )

@@ -151,7 +151,7 @@ class SealedClient:
 
         If another may follow, it is ordered: the dealer deals for it meanwhile.
         """
-        text, shown = [*memory.read, *fresh], None
+        text, shown, (inputs_of, token_of) = [*memory.read, *fresh], None, choose
         for step, rows, end in self._passes(memory, text, has_next=has_next):
             self._table.announce(step)
             # A pass that breaks has told its sizes all the same.
@@ -160,7 +160,7 @@ class SealedClient:
             )
             inputs = self._table.passing.inputs(rows)
             if step.is_scored:
-                inputs |= choose.inputs(text[:end])
+                inputs |= inputs_of(text[:end])
             # Dealt ahead, keys and values stay in the passes; nothing is taken up again.
             is_kept = self._reading is None
             kept = memory.kv.upto(step.past) if is_kept else {}
@@ -172,7 +172,7 @@ class SealedClient:
             if not step.is_scored:
                 between()
         assert shown is not None  # noqa: S101 - the last pass is scored
-        return choose.token(shown, memory.read)
+        return token_of(shown, memory.read)
 
     def _passes(
         self, memory: SealedMemory, text: list[int], *, has_next: bool
@@ -212,12 +212,10 @@ class SealedClient:
             )
 
 
-@dataclass(frozen=True)
-class _Choose:
-    """How a token is chosen: by what the user hands in for a text, and from what it is shown."""
-
-    inputs: Callable[[Sequence[int]], dict[str, Tensor]]
-    token: Callable[[Tensor, Sequence[int]], int]
+_Choose = tuple[
+    Callable[[Sequence[int]], dict[str, Tensor]], Callable[[Tensor, Sequence[int]], int]
+]
+"""What the user hands in for a text, and how a token follows from what it is shown."""
 
 
 def _choose_by(sampling: Sampling, reveal: Reveal, vocab: int) -> _Choose:
@@ -227,7 +225,7 @@ def _choose_by(sampling: Sampling, reveal: Reveal, vocab: int) -> _Choose:
         def best(shown: Tensor, said: Sequence[int]) -> int:
             return int(choose(shown[0], [Place(one) for one in said]))
 
-        return _Choose(lambda said: {}, best)
+        return lambda said: {}, best
 
     def named(shown: Tensor, said: Sequence[int]) -> int:
         token = round(float(shown[0]))
@@ -237,9 +235,9 @@ def _choose_by(sampling: Sampling, reveal: Reveal, vocab: int) -> _Choose:
 
     if reveal == "sample":  # by the dealer's noise
         heat = torch.full((1, 1), sampling.temperature, dtype=torch.float64)
-        return _Choose(lambda said: {"temperature": heat}, named)
+        return lambda said: {"temperature": heat}, named
     prg = generator(sampling)  # by secret noise and slopes
-    return _Choose(lambda said: wish(sampling, prg, earlier=set(said), vocab=vocab), named)
+    return lambda said: wish(sampling, prg, earlier=set(said), vocab=vocab), named
 
 
 @contextmanager

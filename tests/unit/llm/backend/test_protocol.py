@@ -11,7 +11,7 @@ from tacit.llm import ChatProtocol, Sampling, chat
 from tacit.llm.backend.private import waiting
 from tacit.llm.backend.programs import dealer_program, enter_by, owner_program
 from tacit.llm.backend.protocol import choose_protocol
-from tacit.llm.backend.records import TokenQuota
+from tacit.llm.backend.serving import TokenQuota
 from tacit.llm.permuted import Account, Precision, open_vault
 from tacit.llm.sealed import SealedMemory, open_sealed_vault
 from tacit.party import run_threads

@@ -7,7 +7,7 @@ import pytest
 from support.machine import full_disk
 from tacit.errors import ConfigError, InputError
 from tacit.llm.backend.chat_file import ChatParty, load_chat, write_chat
-from tacit.llm.backend.records import enrol
+from tacit.llm.backend.serving import enrol
 
 
 def key(letter):

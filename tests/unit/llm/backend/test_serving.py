@@ -286,7 +286,7 @@ def a_command_out_of_turn(client):
 
 def an_answer_of_another_shape(client):
     talk = Conversation(client)
-    talk._asking._talk.send_bytes = lambda values: client.session.send(
+    talk._asking.talk.send_bytes = lambda values: client.session.send(
         "owner", "run0/data", torch.zeros((3, 5), dtype=torch.uint8)
     )
     list(talk.generate(HONEST, best, limit=3))

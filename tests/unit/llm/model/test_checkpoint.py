@@ -428,7 +428,7 @@ def test_a_setting_of_gguf_that_changes_answers_is_refused_by_name(tmp_path, mor
 
 def test_scaled_positions_of_llama_3_are_refused_by_their_name(tmp_path):
     found = gguf_file.Packed(write_gguf(tmp_path / "m.gguf", make_model(LLAMA), "llama"))
-    found._container.tensors["rope_freqs.weight"] = None
+    found._tensors["rope_freqs.weight"] = None
     with pytest.raises(DataError, match=r"rope_freqs\.weight: positions as LLaMA 3"):
         found.describe()
 

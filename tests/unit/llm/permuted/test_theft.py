@@ -87,7 +87,7 @@ def test_honest_corrections_would_not_keep_the_embeddings():
         hot = -prepared.prf.words("first.hot.mask", len(ids), vocab)
         hot[torch.arange(2), torch.tensor(ids[:2])] += 1
         hot[2, torch.tensor(ids[:2])] += 1
-        return pack(hot, user._plan.wide_bytes).reshape(-1)
+        return pack(hot, user.plan.wide_bytes).reshape(-1)
 
     prompts = [[0, token, 1] for token in range(1, vocab)]
     shown = watched(model, prompts, summing)["0.project.x"]
