@@ -1,31 +1,12 @@
-"""Every example that is a program runs, and prints what its first lines say."""
-
-from pathlib import Path
+"""Examples that are programs print what their first lines say; `golden.examples` lists them all."""
 
 import pytest
 
 from docs.follow import find_missing, read_blocks, split_commands
+from golden.examples import APART, FOLDER, JOB, write_parties
 from support.llm import write_model
-from support.machine import free_port
 from support.processes import Program
-from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
-
-FOLDER = Path(__file__).parents[2] / "examples"
-JOB = """
-[job]
-name = "asked"
-kind = "infer"
-[data]
-owner = "clinic"
-[model]
-owner = "lab"
-layers = ["dense 8", "relu", "dense 2"]
-inputs = [30]
-[protocol]
-kind = "sealed"
-dealer = "dealer"
-"""
 
 
 def run(name, *arguments, folder=None):
@@ -147,19 +128,9 @@ def test_a_forest_and_rows_for_verification_are_written(tmp_path):
 
 
 def test_a_program_between_hosts_runs_as_three_processes_with_keys(tmp_path):
-    lines = []
-    for name, port in (("north", free_port()), ("south", free_port()), ("dealer", None)):
-        identity = make_identity(name, tmp_path / "keys")
-        lines.append(f'[parties.{name}]\nkey = "{identity.fingerprint}"')
-        if port is not None:
-            lines.append(f'address = "127.0.0.1:{port}"')
-            (tmp_path / f"{name}.txt").write_text("1\n2\n3\n4\n5\n")
-    (tmp_path / "parties.toml").write_text("\n".join(lines))
-    script = FOLDER / "program_between_hosts.py"
-    started = [
-        Program("--as", name, folder=tmp_path, script=script)
-        for name in ("north", "south", "dealer")
-    ]
+    parties, script = APART["program_between_hosts.py"], FOLDER / "program_between_hosts.py"
+    write_parties(tmp_path, parties, [])
+    started = [Program("--as", name, folder=tmp_path, script=script) for name in parties]
     said = [one.communicate()[0].strip() for one in started]
     assert said == [
         "north: sum of products 55.000",
@@ -169,13 +140,7 @@ def test_a_program_between_hosts_runs_as_three_processes_with_keys(tmp_path):
 
 
 def test_two_parties_in_python_and_a_dealer_from_the_command_line_run_a_job(tmp_path):
-    lines = [JOB]
-    for name, port in (("clinic", free_port()), ("lab", free_port()), ("dealer", None)):
-        identity = make_identity(name, tmp_path / "keys")
-        lines.append(f'[parties.{name}]\nkey = "{identity.fingerprint}"')
-        if port is not None:
-            lines.append(f'address = "127.0.0.1:{port}"')
-    (tmp_path / "job.toml").write_text("\n".join(lines))
+    write_parties(tmp_path, APART["connect.py"], [JOB])
     started = [
         Program("--as", name, folder=tmp_path, script=FOLDER / "connect.py")
         for name in ("clinic", "lab")
@@ -221,28 +186,3 @@ def test_averages_of_float_valued_shares_give_the_text_and_the_weights():
     assert int(printed["bits.told"].split()[0]) > 250
     assert printed["bits.told"].endswith("0 wrong")
     assert printed["grid.told"].startswith("0 of")
-
-
-def test_no_example_is_forgotten():
-    here = Path(__file__).read_text()
-    assert all(f'run("research/{path.name}")' in here for path in FOLDER.glob("research/*.py"))
-    assert sorted(path.name for path in FOLDER.glob("*.py")) == [
-        "audit_membership.py",
-        "binary_network.py",
-        "connect.py",
-        "federated_fit.py",
-        "flower_strategy.py",
-        "learners_fit.py",
-        "prediction_client.py",
-        "private_chat.py",
-        "private_encoder.py",
-        "private_text.py",
-        "program.py",
-        "program_between_hosts.py",
-        "secure_model.py",
-        "split_fit.py",
-        "train_private.py",
-        "train_with_dp.py",
-        "tree_model.py",
-        "verify_forest.py",
-    ]

@@ -60,16 +60,7 @@ def alone(folder: Path, *, name: str) -> Any:
 def apart(folder: Path, *, name: str) -> Any:
     """Run a program at every party, each a process of this machine."""
     parties = APART[name]
-    tables = [JOB] if name == "connect.py" else []
-    for party in parties:
-        tables.append(
-            f'[parties.{party}]\nkey = "{make_identity(party, folder / "keys").fingerprint}"'
-        )
-        if party != parties[-1]:
-            tables.append(f'address = "127.0.0.1:{free_port()}"')
-            (folder / f"{party}.txt").write_text("1\n2\n3\n4\n5\n")
-    for file in ("job.toml", "parties.toml"):
-        (folder / file).write_text("\n".join(tables))
+    write_parties(folder, parties, [JOB] if name == "connect.py" else [])
     started = {party: _start(folder, name, party) for party in parties}
     said = {party: one.communicate()[0] for party, one in started.items()}
     found: dict[str, Any] = {"prints": {party: lines(text) for party, text in said.items()}}
@@ -78,6 +69,20 @@ def apart(folder: Path, *, name: str) -> Any:
         for part, table in seen.items():
             found.setdefault(part, {}).update(table)
     return found
+
+
+def write_parties(folder: Path, parties: Sequence[str], tables: Sequence[str]) -> None:
+    """Write a job file whose parties have keys and addresses here, and numbers of each."""
+    lines = list(tables)
+    for party in parties:
+        lines.append(
+            f'[parties.{party}]\nkey = "{make_identity(party, folder / "keys").fingerprint}"'
+        )
+        if party != parties[-1]:
+            lines.append(f'address = "127.0.0.1:{free_port()}"')
+            (folder / f"{party}.txt").write_text("1\n2\n3\n4\n5\n")
+    for file in ("job.toml", "parties.toml"):
+        (folder / file).write_text("\n".join(lines))
 
 
 def _start(folder: Path, name: str, party: str) -> Program:

@@ -1,14 +1,11 @@
 """Audits of language models from a job file: what is read, attacked, refused and reported."""
 
-import io
-
 import pytest
 from rich.console import Console
 
+from support.jobs import tacit_says
 from support.llm import write_model
 from tacit import report
-from tacit.cli.commands.group import Edge
-from tacit.cli.main import run_command
 from tacit.cli.screen import OnConsole
 from tacit.errors import ConfigError, DataError
 from tacit.jobs.audit import AuditLlmJob, audit_job, check_llm_inputs, run
@@ -99,8 +96,7 @@ def test_the_command_writes_the_page(raw, tmp_path, monkeypatch):
         '[job]\nname = "talk"\nkind = "audit-llm"\n[model]\npath = "tiny"\n'
         '[texts]\nfile = "texts.txt"\nprefix = 3\ntokens = 4\n'
     )
-    out = io.StringIO()
-    edge = Edge(out=Console(file=out, width=200), err=Console(quiet=True))
-    assert run_command(["audit", "job.toml", "--quick", "--html", "page.html"], edge) == 0
+    code, out, _ = tacit_says("audit", "job.toml", "--quick", "--html", "page.html")
+    assert code == 0
     assert "inversion of hidden states" in (tmp_path / "page.html").read_text()
-    assert "Report: page.html" in out.getvalue()
+    assert "Report: page.html" in out

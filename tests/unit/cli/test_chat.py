@@ -7,11 +7,9 @@ import zipfile
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
+from support.jobs import tacit_says
 from support.llm import write_model
-from tacit.cli.commands.group import Edge
-from tacit.cli.main import run_command
 from tacit.llm import DEFAULT, OFFERS
 from tacit.llm.backend import chat
 from tacit.llm.model import store
@@ -23,10 +21,7 @@ def run(tmp_path, monkeypatch):
 
     def call(*arguments, typed=""):
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-        out, err = io.StringIO(), io.StringIO()
-        edge = Edge(out=Console(file=out, width=200), err=Console(file=err, width=200))
-        code = run_command([str(one) for one in arguments], edge)
-        return code, out.getvalue(), err.getvalue()
+        return tacit_says(*arguments)
 
     return call
 

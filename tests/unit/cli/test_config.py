@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tacit
+from support.jobs import changed as change
 from tacit.errors import ConfigError
 from tacit.jobs.config import PartyEntry, parse_address, with_parties
 from tacit.jobs.infer import InferJob as Job
@@ -31,16 +32,7 @@ GOOD = {
 
 def changed(**changes):
     """Return the good job with dotted keys set, or removed where the value is None."""
-    raw = copy.deepcopy(GOOD)
-    for dotted, value in changes.items():
-        *tables, key = dotted.split("__")
-        table = raw
-        for name in tables:
-            table = table.setdefault(name, {})
-        table.pop(key, None)
-        if value is not None:
-            table[key] = value
-    return raw
+    return change(GOOD, changes)
 
 
 def read(raw):

@@ -1,21 +1,19 @@
 """Jobs of kind "fit": what is read, what is refused, what a party brings and is shown."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.jobs import JOBS, read_changed
+from support.jobs import take_parts as run
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import fit
 from tacit.jobs.fit import forecast_fit
-from tacit.jobs.kind import Asked, Place
-from tacit.jobs.kinds import find_kind, load_job
+from tacit.jobs.kind import Asked
+from tacit.jobs.kinds import load_job
 from tacit.learners.rows import load_rows
-from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
-from tacit.spec import read_record
-
-JOBS = Path(__file__).parents[3] / "examples" / "jobs"
+from tacit.party import merge_costs, without_setup
 
 
 def job(**changes):
@@ -32,30 +30,7 @@ def job(**changes):
         "protocol": {"kind": "sealed", "dealer": "dealer"},
         "reveal": {"score": ["shop"]},
     }
-    for dotted, value in changes.items():
-        *tables, key = dotted.split("__")
-        table = raw
-        for name in tables:
-            table = table.setdefault(name, {})
-        table.pop(key, None)
-        if value is not None:
-            table[key] = value
-    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
-
-
-def run(one, tmp_path):
-    def party(session):
-        usage = Usage()
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: usage.report(name=session.me, role="", progress=session.progress),
-            out=tmp_path / "out",
-        )
-        return fit.take_part(session, one, place)
-
-    meeting = Meeting(parties=tuple(one.parties), job_digest=bytes(32))
-    return run_threads(dict.fromkeys(one.parties, party), meeting)
+    return read_changed(raw, changes)
 
 
 @pytest.mark.parametrize(

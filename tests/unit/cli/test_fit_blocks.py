@@ -5,12 +5,13 @@ import io
 import numpy as np
 import pytest
 
+from support.jobs import take_parts as run
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import fit, fit_resume
 from tacit.jobs.fit import forecast_fit
 from tacit.jobs.kind import Asked
 from tacit.party import merge_costs, without_setup
-from unit.cli.test_fit import job, run
+from unit.cli.test_fit import job
 from unit.cli.test_fit_resume import StoppedError, kill, outcome
 
 NAMES = ("bank", "clinic", "lab", "shop")

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from support.crypto import short_key
+from support.jobs import take_parts
 from support.mpc import Wiretap
 from tacit.errors import DisagreementError, InputError
-from tacit.jobs import fit, fit_resume
+from tacit.jobs import fit_resume
 from tacit.jobs.folder import discard
-from tacit.jobs.kind import Place
 from tacit.learners import rows, spec
 from tacit.learners.cipher import fitting, regression
-from tacit.party import Meeting, Usage, merge_costs, run_threads, without_setup
+from tacit.party import merge_costs, without_setup
 from tacit.training import StateFolder
 from unit.cli.test_fit import by_cipher, job, of_names
 
@@ -43,22 +43,10 @@ def make(kind):
 
 
 def run(one, folder, *, taps=None, is_fresh=False):
-    def party(session):
-        usage = Usage()
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: usage.report(name=session.me, role="", progress=session.progress),
-            out=folder / "out",
-            is_fresh=is_fresh,
-        )
-        return fit.take_part(session, one, place)
-
     def wrap(me, link):
         return Wiretap(link, *taps) if taps is not None and me == "shop" else link
 
-    meeting = Meeting(parties=tuple(one.parties), job_digest=bytes(32))
-    return run_threads(dict.fromkeys(one.parties, party), meeting, wrap=wrap)
+    return take_parts(one, folder, wrap=wrap, is_fresh=is_fresh)
 
 
 def kill(patch, victim, at, *, is_written):

@@ -1,19 +1,14 @@
 """A job that somebody else wrote: what one reads before running it does not run."""
 
-import io
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from tacit.cli.commands.group import Edge
-from tacit.cli.main import run_command
+from support.jobs import JOBS, tacit_says
 from tacit.jobs.toml import read_toml, write_toml
 
-JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 CODE = """
 from pathlib import Path
 from torch import nn
@@ -30,13 +25,6 @@ def home(tmp_path, monkeypatch):
     """Be a user who has allowed nothing yet."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path
-
-
-def tacit_says(*arguments):
-    out, err = io.StringIO(), io.StringIO()
-    edge = Edge(out=Console(file=out, width=400), err=Console(file=err, width=400))
-    code = run_command([str(argument) for argument in arguments], edge)
-    return code, out.getvalue(), err.getvalue()
 
 
 def job_with_code(folder, name):

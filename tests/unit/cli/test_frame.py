@@ -115,7 +115,7 @@ def test_the_form_asks_for_the_spec_and_what_waits_and_shows_comes_last():
     assert [one.name for one in list_settings(FarmJob)] == [
         *("job", "parties", "owners", "neighbours", "dealer", "rain", "network", "report")
     ]
-    assert dict(walk(FarmJob))["rain"].words == "how much."
+    assert dict(walk(FarmJob))["rain"].words == "how much"
     given = {"job.name": "farm", "job.kind": "farm", "owners.ann.acres": "3", "rain": "2"}
     names = {"parties": ["ann", "bob"], "owners": ["ann", "bob"]}
     raw = gather(FarmJob, lambda key: given.get(key, ""), lambda key: names.get(key, []))

@@ -1,6 +1,5 @@
 """``tacit runs`` and ``tacit doctor``: what lies on this host, and who can be reached from it."""
 
-import io
 import re
 import socket
 import threading
@@ -9,14 +8,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 import tacit.extras
+from support.jobs import tacit_says
 from support.machine import free_port
 from tacit import report
 from tacit.cli.commands import doctor
-from tacit.cli.commands.group import Edge
-from tacit.cli.main import run_command
 from tacit.result import Claim, Cost, Metric, Result
 
 RESULT = Result(
@@ -33,13 +30,6 @@ RESULT = Result(
     claims=(Claim(subject="s", guarantee="g", assumptions=(), epsilon=2.0, delta=1e-5),),
     utility=(Metric(name="accuracy", value=0.5, unit="fraction"),),
 )
-
-
-def tacit_says(*arguments):
-    out, err = io.StringIO(), io.StringIO()
-    edge = Edge(out=Console(file=out, width=400), err=Console(file=err, width=400))
-    code = run_command([str(argument) for argument in arguments], edge)
-    return code, out.getvalue(), err.getvalue()
 
 
 def put(folder, result):

@@ -1,24 +1,21 @@
 """Jobs of kind "infer": what is read, what is refused, and a whole run between threads."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tacit import ring
+from support.jobs import join_parts, read_changed, take_parts, write_shares
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DataError
 from tacit.inference.inputs import load_owned, load_rows
 from tacit.jobs import folder, infer
 from tacit.jobs.config import job_digest
-from tacit.jobs.kind import Asked, Place
-from tacit.jobs.kinds import find_kind, load_job, read_job
+from tacit.jobs.kind import Asked
 from tacit.mpc.mixing import NO_DEALER
 from tacit.nn import OwnModel, parse_layers, to_safetensors
-from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup
-from tacit.spec import read_record
+from tacit.party import without_setup
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 
@@ -44,12 +41,7 @@ def make_job(weights):
             "model": {"owner": "lab", "layers": LAYERS, "inputs": [64], "file": str(weights)},
             "protocol": {"kind": "sealed", "dealer": "dealer"},
         }
-        for dotted, value in changes.items():
-            table, key = dotted.split("__")
-            raw[table].pop(key, None)
-            if value is not None:
-                raw[table][key] = value
-        return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+        return read_changed(raw, changes)
 
     return make
 
@@ -59,20 +51,10 @@ def make_job(weights):
 def test_the_classes_are_those_of_the_network_in_the_clear(make_job, tmp_path, protocol, reveal):
     job = make_job(protocol__kind=protocol, protocol__reveal=reveal)
 
-    def party(session):
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
-            out=tmp_path,
-        )
-        return infer.take_part(session, job, place)
-
-    meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
-    parts = run_threads(dict.fromkeys(job.parties, party), meeting)
+    parts = take_parts(job, tmp_path)
     assert parts["lab"].files == parts["dealer"].files == {}
     (tmp_path / folder.PREDICTIONS).write_text(parts["clinic"].files[folder.PREDICTIONS])
-    merged = merge_results(tuple(parts[name].result for name in job.parties))
+    merged = join_parts(job, parts)
     assert set(merged.leakage) == set(infer.forecast(job, Asked()).leaks)
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
@@ -83,15 +65,15 @@ def test_the_classes_are_those_of_the_network_in_the_clear(make_job, tmp_path, p
 ALONE = {"protocol__kind": NO_DEALER, "protocol__dealer": None, "parties__dealer": None}
 
 
-def test_two_parties_without_a_dealer_answer_as_the_network_and_as_forecast(make_job, run_job):
+def test_two_parties_without_a_dealer_answer_as_the_network_and_as_forecast(make_job, tmp_path):
     job = make_job(**ALONE)
-    parts = run_job(job)
+    parts = take_parts(job, tmp_path)
     assert set(parts) == {"clinic", "lab"}
     module = parse_layers(LAYERS, (64,), seed=3)
     with torch.no_grad():
         wanted = module(load_rows(job, ())[0].float()).argmax(1)
     assert parts["clinic"].values.tolist() == wanted.tolist()
-    merged = merge_results(tuple(one.result for one in parts.values()))
+    merged = join_parts(job, parts)
     outlook = infer.forecast(job, Asked())
     assert without_setup(merged.metered) == outlook.forecast.cost
 
@@ -109,27 +91,7 @@ def test_a_dealer_too_many_or_too_few_is_refused(make_job, changes, words):
         make_job(**changes)
 
 
-@pytest.fixture
-def run_job(tmp_path):
-    def run(job):
-        def party(session):
-            place = Place(
-                search=(),
-                launched="threads",
-                report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
-                out=tmp_path,
-            )
-            return infer.take_part(session, job, place)
-
-        meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
-        return run_threads(dict.fromkeys(job.parties, party), meeting)
-
-    return run
-
-
-def test_a_forest_from_a_file_answers_as_its_library_and_shows_its_size(
-    make_job, tmp_path, run_job
-):
+def test_a_forest_from_a_file_answers_as_its_library_and_shows_its_size(make_job, tmp_path):
     xgboost = pytest.importorskip("xgboost")
     data = load_dataset("digits", ())
     model = xgboost.XGBClassifier(n_estimators=3, max_depth=3).fit(data.unscaled(), data.labels)
@@ -137,11 +99,11 @@ def test_a_forest_from_a_file_answers_as_its_library_and_shows_its_size(
     gone = {"model__layers": None, "model__inputs": None}
     job = make_job(model__kind="forest", model__file=str(tmp_path / "forest.json"), **gone)
     assert job_digest(job) != job_digest(make_job())  # all parties compare it
-    parts = run_job(job)
+    parts = take_parts(job, tmp_path)
     found = parts["clinic"].values.tolist()
     assert found == model.predict(data.unscaled()[:12]).tolist()
     outlook = infer.forecast(job, Asked())
-    merged = merge_results(tuple(parts[name].result for name in job.parties))
+    merged = join_parts(job, parts)
     assert outlook.forecast.cost == without_setup(merged.metered)
     assert set(outlook.leaks) == set(merged.leakage)
     told = [one for one in parts["clinic"].result.leakage if "trees" in one.what]
@@ -164,9 +126,7 @@ def make_model():
 
 
 @pytest.mark.parametrize("ending", [".pt", ".safetensors", ".npz"])
-def test_a_model_is_ones_own_code_and_its_weights_come_from_any_file(
-    make_job, run_job, tmp_path, ending
-):
+def test_a_model_is_ones_own_code_and_its_weights_come_from_any_file(make_job, tmp_path, ending):
     (tmp_path / "net.py").write_text(CODE)
     code = f"{tmp_path / 'net.py'}:make_model"
     torch.manual_seed(5)
@@ -181,7 +141,7 @@ def test_a_model_is_ones_own_code_and_its_weights_come_from_any_file(
     job = make_job(
         model__layers=None, model__code=code, model__file=str(path), protocol__reveal="output"
     )
-    parts = run_job(job)
+    parts = take_parts(job, tmp_path)
     lines = parts["clinic"].files[folder.PREDICTIONS].splitlines()[1:]
     got = torch.tensor([[float(word) for word in line.split(",")[2:12]] for line in lines])
     with torch.no_grad():
@@ -189,14 +149,14 @@ def test_a_model_is_ones_own_code_and_its_weights_come_from_any_file(
     assert (got - wanted).abs().max() < 1e-3
 
 
-def test_a_file_that_would_run_code_is_refused_and_runs_nothing(make_job, run_job, tmp_path):
+def test_a_file_that_would_run_code_is_refused_and_runs_nothing(make_job, tmp_path):
     class Evil:
         def __reduce__(self):
             return (Path.write_text, (tmp_path / "ran", "it ran"))
 
     torch.save({"0.weight": Evil()}, tmp_path / "evil.pt")
     with pytest.raises(DataError, match=r"evil\.pt.*tensors by name and no code"):
-        run_job(make_job(model__file=str(tmp_path / "evil.pt")))
+        take_parts(make_job(model__file=str(tmp_path / "evil.pt")), tmp_path)
     assert not (tmp_path / "ran").exists()
 
 
@@ -221,27 +181,18 @@ def test_a_network_is_named_in_exactly_one_way(make_job, changes, words):
         (CODE.replace("nn.Linear(36, 10)", "nn.Linear(35, 10)"), "does not take rows of shape"),
     ],
 )
-def test_code_that_makes_no_such_model_is_refused_in_words(
-    make_job, run_job, tmp_path, text, words
-):
+def test_code_that_makes_no_such_model_is_refused_in_words(make_job, tmp_path, text, words):
     (tmp_path / "net.py").write_text(text)
     with pytest.raises((ConfigError, DataError), match=words):
-        run_job(make_job(model__layers=None, model__code=f"{tmp_path / 'net.py'}:make_model"))
+        take_parts(
+            make_job(model__layers=None, model__code=f"{tmp_path / 'net.py'}:make_model"), tmp_path
+        )
 
 
 @pytest.fixture
-def shares(weights, tmp_path):
-    prg = ring.Prg(b"shares of a test")
-    files = {"north": {}, "south": {}}
-    with np.load(weights) as arrays:
-        for name in arrays.files:
-            words = ring.encode(torch.from_numpy(arrays[name]).double(), frac_bits=16)
-            mask = prg.words(tuple(words.shape))
-            files["north"][name], files["south"][name] = mask.numpy(), (words - mask).numpy()
-    paths = {party: tmp_path / f"half-{party}.npz" for party in files}
-    for party, arrays in files.items():
-        np.savez(paths[party], frac_bits=np.int64(16), **arrays)
-    return {party: str(path) for party, path in paths.items()}
+def shares(tmp_path):
+    module = parse_layers(LAYERS, (64,), seed=3)
+    return write_shares(module.state_dict(), tmp_path, ("north", "south"))
 
 
 @pytest.fixture
@@ -256,12 +207,7 @@ def make_shared(shares):
         }
         if changes.get("data__owner", "clinic") != "clinic":
             del raw["parties"]["clinic"]
-        for dotted, value in changes.items():
-            table, key = dotted.split("__")
-            raw[table].pop(key, None)
-            if value is not None:
-                raw[table][key] = value
-        return read_job(raw, source="job.toml")
+        return read_changed(raw, changes)
 
     return make
 
@@ -281,20 +227,10 @@ def test_a_model_that_nobody_has_answers_as_it_would_in_the_clear(
 ):
     job = make_shared(protocol__kind=protocol, protocol__reveal=reveal, data__owner=owner)
 
-    def party(session):
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
-            out=tmp_path,
-        )
-        return infer.take_part(session, job, place)
-
-    meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
-    parts = run_threads(dict.fromkeys(job.parties, party), meeting)
+    parts = take_parts(job, tmp_path)
     assert [name for name, part in parts.items() if part.files] == [owner]
     (tmp_path / folder.PREDICTIONS).write_text(parts[owner].files[folder.PREDICTIONS])
-    merged = merge_results(tuple(parts[name].result for name in job.parties))
+    merged = join_parts(job, parts)
     assert set(merged.leakage) == set(infer.forecast(job, Asked()).leaks)
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
@@ -308,14 +244,6 @@ def test_a_model_that_nobody_has_answers_as_it_would_in_the_clear(
     assert sent in (
         sum(one.payload_bytes for one in whole.forecast.cost.traffic) * times for times in (1, 2)
     )
-
-
-@pytest.mark.parametrize(("name", "is_shared"), [("predict", True), ("infer-digits", False)])
-def test_every_example_is_a_good_job(name, is_shared):
-    folder_of_jobs = Path(__file__).parents[3] / "examples" / "jobs"
-    job = load_job(folder_of_jobs / f"{name}.toml")
-    assert job.is_shared == is_shared
-    assert all(job.role(party) for party in job.parties)
 
 
 @pytest.mark.parametrize(

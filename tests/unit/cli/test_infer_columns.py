@@ -1,19 +1,15 @@
 """Prediction by columns: owners of different columns ask a model that none of them has."""
 
-import hashlib
-
 import numpy as np
 import pytest
 import torch
 
-from tacit import ring
+from support.jobs import join_parts, read_changed, write_shares
+from support.jobs import take_parts as run
 from tacit.errors import ConfigError, DisagreementError
 from tacit.jobs import folder, infer
-from tacit.jobs.kind import Place
-from tacit.jobs.kinds import find_kind
 from tacit.nn import parse_layers
-from tacit.party import Meeting, Usage, merge_results, run_threads, without_setup
-from tacit.spec import read_record
+from tacit.party import without_setup
 
 COLUMNS = 5
 PEOPLE = np.random.default_rng(4).normal(size=(30, COLUMNS))
@@ -36,14 +32,7 @@ def write_table(path, ids, columns, *, label):
 @pytest.fixture
 def make_job(tmp_path):
     module = parse_layers(["dense 1"], (COLUMNS,), seed=3)
-    prg, shares = ring.Prg(b"shares of a test"), {"bank": {}, "insurer": {}}
-    for name, value in module.state_dict().items():
-        words = ring.encode(value.double(), frac_bits=16)
-        mask = prg.words(tuple(words.shape))
-        key = name.replace(".", "/")
-        shares["bank"][key], shares["insurer"][key] = mask.numpy(), (words - mask).numpy()
-    for name, arrays in shares.items():
-        np.savez(tmp_path / f"{name}.npz", frac_bits=np.int64(16), **arrays)
+    shares = write_shares(module.state_dict(), tmp_path, ("bank", "insurer"))
     bank = write_table(tmp_path / "bank.csv", range(0, 24), [0, 1], label=False)
     insurer = write_table(tmp_path / "insurer.csv", range(29, 5, -1), [2, 3, 4], label=True)
     insurer["label"] = "sick"
@@ -57,33 +46,12 @@ def make_job(tmp_path):
                 "owners": {"bank": bank, "insurer": insurer},
                 "bound": 8.0,
             },
-            "model": {
-                "layers": ["dense 1"],
-                "inputs": [COLUMNS],
-                "shares": {name: str(tmp_path / f"{name}.npz") for name in shares},
-            },
+            "model": {"layers": ["dense 1"], "inputs": [COLUMNS], "shares": shares},
             "protocol": {"kind": "sealed", "dealer": "dealer", "compute": ["bank", "insurer"]},
         }
-        for dotted, value in changes.items():
-            table, key = dotted.split("__")
-            raw[table][key] = value
-        return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+        return read_changed(raw, changes)
 
     return make
-
-
-def run(job, path):
-    def party(session):
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
-            out=path,
-        )
-        return infer.take_part(session, job, place)
-
-    meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
-    return run_threads(dict.fromkeys(job.parties, party), meeting)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +68,7 @@ def test_common_rows_are_answered_to_one_owner_as_in_the_clear(
     lines = (tmp_path / folder.PREDICTIONS).read_text().splitlines()
     assert lines[0].startswith("id,class")
     assert {int(line.split(",")[0]) for line in lines[1:]} == set(range(6, 24))
-    merged = merge_results(tuple(parts[name].result for name in job.parties))
+    merged = join_parts(job, parts)
     whole = infer.complete(job, merged, tmp_path, ())
     found = {metric.name: metric for metric in whole.utility}
     assert found["answers equal to plaintext"].value == 1.0

@@ -1,42 +1,28 @@
 """Jobs between the two owners alone: on ciphertexts and in an enclave."""
 
-import hashlib
-import io
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
+from support.jobs import JOBS, join_parts, read_changed, tacit_says, take_parts
 from tacit.cli.launch.member import Seat, _attest, _enclave_of
-from tacit.cli.main import Edge, run_command
 from tacit.crypto import make_identity
 from tacit.data import load_dataset
 from tacit.errors import ConfigError, DisagreementError, TacitError
 from tacit.inference.inputs import answer_plain, load_rows
 from tacit.inference.spec import parse_kind
-from tacit.jobs import infer
 from tacit.jobs.config import job_digest
 from tacit.jobs.infer import forecast
-from tacit.jobs.kind import Asked, Place
-from tacit.jobs.kinds import find_kind, load_job
+from tacit.jobs.kind import Asked
+from tacit.jobs.kinds import load_job
 from tacit.mpc.registry import parse_protocol
 from tacit.nn import allow, parse_layers
-from tacit.party import (
-    Meeting,
-    SimulatedEnclave,
-    Usage,
-    merge_results,
-    run_threads,
-    seal_file,
-    without_setup,
-)
-from tacit.spec import read_record
+from tacit.party import Meeting, SimulatedEnclave, run_threads, seal_file, without_setup
 
 pytest.importorskip("tenseal")
-SQUARES, JOBS = ["dense 6", "square", "dense 10"], Path(__file__).parents[3] / "examples" / "jobs"
+SQUARES = ["dense 6", "square", "dense 10"]
 ENCLAVE = {"clinic": {}, "lab": {"enclave": "simulated"}}
 
 
@@ -48,13 +34,7 @@ def make(layers, weights, **changes):
         "model": {"owner": "lab", "layers": layers, "inputs": [64], "file": str(weights)},
         "protocol": {"kind": "he", "reveal": "output"},
     }
-    for dotted, value in changes.items():
-        table, _, key = dotted.partition("__")
-        place = raw.setdefault(table, {}) if key else raw
-        place[key or table] = value
-        if value is None:
-            del place[key or table]
-    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
+    return read_changed(raw, changes)
 
 
 def linear(**changes):
@@ -73,19 +53,8 @@ def weights(tmp_path):
 
 
 def run(job, tmp_path, inside=None):
-    def party(session):
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
-            out=tmp_path,
-            inside=inside,
-        )
-        return infer.take_part(session, job, place)
-
-    meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
-    parts = run_threads(dict.fromkeys(job.parties, party), meeting)
-    merged = merge_results(tuple(parts[name].result for name in job.parties))
+    parts = take_parts(job, tmp_path, inside=inside)
+    merged = join_parts(job, parts)
     planned = forecast(job, Asked())
     assert without_setup(merged.metered) == planned.forecast.cost
     assert set(merged.leakage) == set(planned.leaks)
@@ -217,14 +186,12 @@ def test_the_example_of_cryptonets_is_planned_for_one_row_and_for_a_batch(monkey
 
 
 def test_plans_of_all_protocols_have_the_words_between_two_owners():
-    out = io.StringIO()
-    edge = Edge(out=Console(file=out, width=300), err=Console(file=io.StringIO(), width=300))
-    job = JOBS / "predict-breast-cancer.toml"
-    assert run_command(["plan", str(job), "--all-protocols"], edge) == 0
-    rows = {line.split()[0]: line for line in out.getvalue().splitlines() if " MB " in line}
+    code, said, _ = tacit_says("plan", JOBS / "predict-breast-cancer.toml", "--all-protocols")
+    assert code == 0
+    rows = {line.split()[0]: line for line in said.splitlines() if " MB " in line}
     assert "nobody" in rows["he"]
     assert "sizes" in rows["he"]
-    assert "he: reveals all scores in place of the class" in out.getvalue()
+    assert "he: reveals all scores in place of the class" in said
     assert "lab: 5,130 values" in rows["enclave"]
     assert "a dealer" in rows["sealed"]
 

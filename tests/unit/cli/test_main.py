@@ -1,6 +1,5 @@
 """The commands, in this process: exit codes and one clear message for everything."""
 
-import io
 import shutil
 import socket
 import subprocess
@@ -9,12 +8,12 @@ from pathlib import Path
 
 import click
 import pytest
-from rich.console import Console
 
 import tacit
+from support.jobs import tacit_says
 from tacit.cli.commands import group as commands
-from tacit.cli.commands.group import COMMANDS, Edge
-from tacit.cli.main import cli, run_command
+from tacit.cli.commands.group import COMMANDS
+from tacit.cli.main import cli
 from tacit.errors import ClaimError, PartyError
 
 ROOT = Path(tacit.__file__).parents[2]
@@ -25,14 +24,6 @@ PERMUTED = ROOT / "examples" / "jobs" / "predict-permuted.toml"
 @pytest.fixture(autouse=True)
 def _work_in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def tacit_says(*arguments):
-    """Run a command; return its exit code, what it printed, and what it complained about."""
-    out, err = io.StringIO(), io.StringIO()
-    edge = Edge(out=Console(file=out, width=100), err=Console(file=err, width=100))
-    code = run_command([str(argument) for argument in arguments], edge)
-    return code, out.getvalue(), err.getvalue()
 
 
 def changed(path, old, new):

@@ -1,23 +1,19 @@
 """`tacit plan`: of every kind of job and of every chat, beside what the run says and sends."""
 
-import hashlib
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from support.jobs import JOBS, join_parts, read_changed, tacit_says, take_parts, write_shares
 from support.llm import LLAMA, MEETING, make_model, say, write_model
 from support.split import run_job
-from tacit import ring
-from tacit.cli.commands.group import Edge
-from tacit.cli.main import run_command
 from tacit.cli.screen import OnConsole
 from tacit.errors import ConfigError
 from tacit.jobs import federated
-from tacit.jobs.kind import Asked, Place
-from tacit.jobs.kinds import KINDS, find_kind, kind_of
+from tacit.jobs.kind import Asked
+from tacit.jobs.kinds import KINDS, kind_of
 from tacit.llm import Sampling
 from tacit.llm.permuted import (
     Batch,
@@ -39,35 +35,16 @@ from tacit.llm.sealed import (
 )
 from tacit.llm.sealed.parties import foresee as foresee_chat
 from tacit.nn import parse_layers
-from tacit.party import Meeting, Usage, merge_results, run_threads
-from tacit.spec import read_record
+from tacit.party import merge_results, run_threads
 from unit.llm.backend.test_speaker import as_user
 
-JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 LAYERS = ["dense 4", "relu", "dense 10"]
 THREE = {"north": {}, "south": {}, "helper": {}}
 HEAD = {"name": "j"}
 
 
 def read(raw):
-    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
-
-
-def run(job, tmp_path):
-    """Let every party take its part, as threads; return the joined result."""
-
-    def party(session):
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: Usage().report(name=session.me, role="", progress=session.progress),
-            out=tmp_path / "out",
-        )
-        return kind_of(job).take_part(session, job, place).result
-
-    meeting = Meeting(parties=tuple(job.parties), job_digest=hashlib.sha256(b"j").digest())
-    results = run_threads(dict.fromkeys(job.parties, party), meeting)
-    return merge_results(tuple(results[name] for name in job.parties))
+    return read_changed(raw, {})
 
 
 def foresee(job, **sizes):
@@ -79,14 +56,7 @@ def weights(tmp_path):
     state = parse_layers(LAYERS, (64,), seed=3).state_dict()
     state = {name.replace(".", "/"): value for name, value in state.items()}
     np.savez(tmp_path / "model.npz", **{name: value.numpy() for name, value in state.items()})
-    prg, shares = ring.Prg(b"shares of a test"), {"north": {}, "south": {}}
-    for name, value in state.items():
-        words = ring.encode(value.double(), frac_bits=16)
-        shares["north"][name] = prg.words(tuple(words.shape))
-        shares["south"][name] = words - shares["north"][name]
-    for party, share in shares.items():
-        shares = {name: one.numpy() for name, one in share.items()}
-        np.savez(tmp_path / f"{party}.npz", frac_bits=np.array(16), **shares)
+    write_shares(state, tmp_path, ("north", "south"))
     return tmp_path
 
 
@@ -138,7 +108,7 @@ def job(request, weights):
 
 
 def test_the_plan_of_a_job_between_parties_is_the_forecast_of_its_run(job, tmp_path):
-    planned, result = foresee(job), run(job, tmp_path)
+    planned, result = foresee(job), join_parts(job, take_parts(job, tmp_path))
     assert planned.forecast.cost == result.forecast.cost
     assert planned.forecast.plan_hash == result.forecast.plan_hash
     promised = {claim.subject for claim in planned.claims}
@@ -220,14 +190,8 @@ def test_the_plan_of_a_federated_job_has_the_bytes_and_the_epsilon_of_its_run(ag
         assert planned.lines[2] == "The authority sends 2,637 B and receives 920 B in a round."
 
 
-def tacit_says(*arguments):
-    out, err = io.StringIO(), io.StringIO()
-    edge = Edge(out=Console(file=out, width=300), err=Console(file=err, width=300))
-    return run_command([str(one) for one in arguments], edge), out.getvalue(), err.getvalue()
-
-
 def test_protocols_are_compared_side_by_side_and_the_one_in_the_job_costs_what_its_plan_says():
-    job = Path(__file__).parents[3] / "examples" / "jobs" / "predict-breast-cancer.toml"
+    job = JOBS / "predict-breast-cancer.toml"
     code, shown, _ = tacit_says("plan", job, "--all-protocols")
     assert code == 0
     lines = {line.split()[0].rstrip(":"): line for line in shown.splitlines() if line.strip()}

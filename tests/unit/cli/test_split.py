@@ -16,7 +16,6 @@ from tacit.cli.commands.split import parse_bytes
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import split
 from tacit.jobs.split import SplitJob, attack, check_inputs, models_folder
-from tacit.jobs.toml import read_toml
 from tacit.party import Progress
 from tacit.spec import read_record
 from tacit.split.rows import load_part, load_whole
@@ -168,13 +167,6 @@ def test_the_label_owners_part_may_have_a_hidden_layer(tmp_path, owners):
     with np.load(models_folder(job.out) / "lab.npz") as arrays:
         shapes = sorted(arrays[name].shape for name in arrays.files)
     assert shapes[-2:] == [(16,), (16, 8 * len(owners))]
-
-
-@pytest.mark.parametrize("name", ["split", "split-defended"])
-def test_the_examples_are_whole(name):
-    job = read_record(read_toml(JOBS / f"{name}.toml"), SplitJob, source=name)
-    assert job.label_owner == "lab"
-    assert job.role("clinic") == "feature owner"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import tacit
+from support.jobs import tacit_says
 from tacit import report
 from tacit.cli.journal import Journal
 from tacit.cli.studio import index as index_module
@@ -635,22 +636,13 @@ def test_the_ledger_adds_up_under_one_relation_and_says_what_no_sum_bounds(clien
 
 
 def test_the_command_line_has_the_ledger_too(tmp_path):
-    import io
-
-    from rich.console import Console
-
-    from tacit.cli.commands.group import Edge
-    from tacit.cli.main import run_command
-
     put(tmp_path / "out" / "one", RESULT, '[data]\nset = "digits"\n')
     put(tmp_path / "out" / "bare", replace(RESULT, claims=()), '[data]\nset = "digits"\n')
-    out = io.StringIO()
-    edge = Edge(out=Console(file=out, width=200), err=Console(file=out, width=200))
-    assert run_command(["runs", "--ledger", str(tmp_path / "out")], edge) == 0
-    said = out.getvalue()
+    code, said, _ = tacit_says("runs", "--ledger", tmp_path / "out")
+    assert code == 0
     assert re.search(r"digits +replacing one client +1 +2 ", said)
     assert "no sum bounds these" in said
-    assert run_command(["runs", "--ledger", str(tmp_path / "nowhere")], edge) == 2
+    assert tacit_says("runs", "--ledger", tmp_path / "nowhere")[0] == 2
 
 
 # Words and looks

@@ -1,14 +1,11 @@
 """Jobs of kind "text": what they promise before is what they promise after; texts stay here."""
 
-import io
 import json
 from dataclasses import asdict
 
 import pytest
-from rich.console import Console
 
-from tacit.cli.commands.group import Edge
-from tacit.cli.main import run_command
+from support.jobs import tacit_says
 from tacit.jobs.kind import Asked
 from tacit.jobs.kinds import kind_of, load_job
 from tacit.ring import Prg
@@ -70,9 +67,8 @@ signs = 2
 
 
 def call(*words):
-    out, err = (Console(file=io.StringIO(), width=200) for _ in range(2))
-    code = run_command([str(one) for one in words], Edge(out=out, err=err))
-    return code, out.file.getvalue() + err.file.getvalue()
+    code, out, err = tacit_says(*words)
+    return code, out + err
 
 
 def test_the_plan_says_what_the_run_will_promise_and_no_text_leaves(folder):

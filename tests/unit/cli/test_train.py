@@ -1,6 +1,5 @@
 """Jobs of kind "train": what is read, what is refused, what a party brings."""
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,24 +8,20 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from support.jobs import JOBS, read_changed, take_parts
 from tacit.data.source import shaped, stretch
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import folder, train
 from tacit.jobs.config import job_digest
-from tacit.jobs.kind import Place
-from tacit.jobs.kinds import find_kind, load_job
+from tacit.jobs.kinds import load_job
 from tacit.jobs.train import check_inputs
 from tacit.mpc import find_protocol
 from tacit.nn import OwnModel, make_token_model, read_facts
-from tacit.party import Meeting, Usage, run_threads
-from tacit.spec import read_record
 from tacit.training import HeldData, TrainPlan
 from tacit.training.network import build, trainable
 from tacit.training.rows import load_rows
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
-
-JOBS = Path(__file__).parents[3] / "examples" / "jobs"
 
 
 def job(**changes):
@@ -37,20 +32,7 @@ def job(**changes):
         "model": {"layers": ["dense 10"]},
         "protocol": {"kind": "sealed", "dealer": "helper"},
     }
-    for dotted, value in changes.items():
-        *tables, key = dotted.split("__")
-        table = raw
-        for name in tables:
-            table = table.setdefault(name, {})
-        table.pop(key, None)
-        if value is not None:
-            table[key] = value
-    return read_record(raw, find_kind(raw, "job.toml").record, source="job.toml")
-
-
-@pytest.mark.parametrize("name", ["train-digits", "train-columns", "train-mnist", "train-resnet"])
-def test_every_example_is_a_good_job(name):
-    assert len(load_job(JOBS / f"{name}.toml").roles.computing) == 2
+    return read_changed(raw, changes)
 
 
 @pytest.mark.parametrize(
@@ -234,13 +216,7 @@ def test_ones_own_code_is_trained_and_the_weights_load_back_into_it(tmp_path):
     )
     check_inputs(made, ["north", "south"])
 
-    def party(session):
-        report = Usage().report(name=session.me, role="", progress=session.progress)
-        place = Place(search=(), launched="threads", report=lambda: report, out=tmp_path / "out")
-        return train.take_part(session, made, place)
-
-    meeting = Meeting(parties=tuple(made.parties), job_digest=hashlib.sha256(b"t").digest())
-    parts = run_threads(dict.fromkeys(made.parties, party), meeting)
+    parts = take_parts(made, tmp_path)
     (tmp_path / folder.MODEL).write_bytes(parts["north"].files[folder.MODEL])
     found = load(parts["north"].files[folder.MODEL])
     other = OwnModel.read(tmp_path / "net.py")()
@@ -315,19 +291,9 @@ def text_job(tmp_path, **changes):
     return job(**{**given, **changes})
 
 
-def run_job(made, tmp_path):
-    def party(session):
-        report = Usage().report(name=session.me, role="", progress=session.progress)
-        place = Place(search=(), launched="threads", report=lambda: report, out=tmp_path / "out")
-        return train.take_part(session, made, place)
-
-    meeting = Meeting(parties=tuple(made.parties), job_digest=hashlib.sha256(b"t").digest())
-    return run_threads(dict.fromkeys(made.parties, party), meeting)
-
-
 def test_adapters_and_a_loss_at_the_owners_of_texts_are_words_of_a_job(tmp_path):
     made = text_job(tmp_path)
-    parts = run_job(made, tmp_path)
+    parts = take_parts(made, tmp_path)
     found = load(parts["north"].files[folder.MODEL])
     module = OwnModel.read(tmp_path / "net.py:make_model")()
     torch.manual_seed(0)
@@ -411,7 +377,7 @@ def test_blocks_with_attention_train_on_a_public_table_as_in_the_clear(tmp_path,
     x, y, holdings = train.join_owners(made, ())
     assert x.shape == (40, 4, 8)  # tokens of the width of the table
     wanted = train.train_plain(TrainPlan.of(made, holdings), x, y)[-1][1]
-    part = run_job(made, tmp_path)["north"]
+    part = take_parts(made, tmp_path)["north"]
     assert part.result.curves[0].points[-1][1] == pytest.approx(wanted, rel=0.01)
     saved = load(part.files[folder.MODEL])
     module = OwnModel.read(f"{tmp_path / 'blocks.py'}:{name}")()

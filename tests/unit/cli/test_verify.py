@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from support.jobs import tacit_says
 from tacit.cli.commands.group import Edge
 from tacit.cli.main import run_command
 from tacit.jobs import verify
@@ -31,9 +32,8 @@ def files(tmp_path_factory):
 
 
 def run(*arguments):
-    out, err = Console(record=True, width=100), Console(stderr=True, record=True, width=100)
-    code = run_command(["verify", *map(str, arguments)], Edge(out=out, err=err))
-    return code, out.export_text() + err.export_text()
+    code, out, err = tacit_says("verify", *arguments)
+    return code, out + err
 
 
 def test_rows_are_proved_robust_or_shown_fragile(files):
@@ -212,9 +212,8 @@ def write_job(files, *, claim, name="proof"):
 
 
 def run_job(path):
-    out, err = Console(record=True, width=100), Console(stderr=True, record=True, width=100)
-    code = run_command(["run", str(path)], Edge(out=out, err=err))
-    return code, out.export_text() + err.export_text()
+    code, out, err = tacit_says("run", path)
+    return code, out + err
 
 
 def test_a_job_verifies_and_writes_its_report(files):
