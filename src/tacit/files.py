@@ -1,10 +1,12 @@
 """Files that a job names, opened only if they end, and without running what they hold."""
 
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -15,6 +17,8 @@ _ONE_READER = threading.Lock()
 """Parties may be threads of one process, and open their files at the same time. NumPy parses the
 head of every array with `ast`, whose parser in Python 3.11 counts its depth for all threads
 together: we have seen it fail with a SystemError when two of them read at once."""
+_DAMAGED = (BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error)
+"""What a zip raises that is cut, packed in a way that Python lacks, encrypted, or false."""
 
 
 def refuse_endless(path: Path) -> None:
@@ -42,15 +46,18 @@ def open_arrays(source: Path | IO[bytes]) -> Iterator[NpzFile]:
     """Open an npz file of plain arrays; other threads wait until it is closed.
 
     Raises:
-        ValueError: it holds objects, or one array without a name.
+        ValueError: it holds objects, or one array without a name, or is damaged.
     """
     with _ONE_READER:
         try:
             found = np.load(source, allow_pickle=False)
-        except ValueError as error:
+        except (ValueError, *_DAMAGED) as error:
             # NumPy takes whatever it does not know for a pickle, and says how to run its code.
             raise ValueError("no npz file, which is a zip of arrays") from error
         if not isinstance(found, NpzFile):
             raise ValueError("a single array without a name")
-        with found:
-            yield found
+        try:
+            with found:
+                yield found
+        except _DAMAGED as error:  # arrays are unpacked when they are asked for
+            raise ValueError(f"a damaged npz file: {error}") from error

@@ -33,7 +33,8 @@ class Neighbourhood:
 
 def share_of(clients: int, share: float) -> int:
     """Return how many clients a share is; 0.29 of 100 is 29, though its double is a little less."""
-    return int(share * clients + 1e-9)
+    # Shares beyond 0 to 1 are refused where they are told; rules of several keys run before that.
+    return int(min(max(share, 0.0), 1.0) * clients + 1e-9)
 
 
 def plan_neighbourhood(

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import DataError
+from tacit.errors import DataError, foreign
 from tacit.llm.model.gguf import Settings
 from tacit.llm.model.machine import extra
 from tacit.llm.model.safetensors import read_json
@@ -38,8 +38,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; names of special tokens in it become those tokens."""
-        ids: list[int] = self.engine.encode(text, add_special_tokens=False).ids
-        return ids
+        return list(_encoded(self.engine, text).ids)
 
     @cached_property
     def marks(self) -> frozenset[str]:
@@ -49,8 +48,7 @@ class Tokenizer:
 
     def encode_plain(self, text: str) -> list[int]:
         """Return the ids of a text; names of special tokens in it stay text."""
-        ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
-        return ids
+        return list(_encoded(self._plain, text).ids)
 
     @cached_property
     def _plain(self) -> Any:  # as `engine`; of its own, as the switch is not of one call
@@ -60,13 +58,22 @@ class Tokenizer:
 
     def pieces(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids of a text as `encode` does, and where in it each token begins and ends."""
-        found = self.engine.encode(text, add_special_tokens=False)
+        found = _encoded(self.engine, text)
         return list(found.ids), [(int(start), int(end)) for start, end in found.offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids, without special tokens."""
         text: str = self.engine.decode(list(ids), skip_special_tokens=True)
         return text
+
+
+def _encoded(engine: Any, text: str) -> Any:
+    try:
+        return engine.encode(text, add_special_tokens=False)
+    except (
+        Exception
+    ) as error:  # this library raises nothing narrower; TypeError for half a character
+        raise DataError(f"the model's tokenizer cannot read this text: {error}") from error
 
 
 class Spelling:
@@ -138,6 +145,7 @@ _CHATGLM_TEMPLATE = (
 )
 
 
+@foreign("the tokenizer of this folder cannot be used", Exception)  # its library has no narrower
 def from_folder(folder: Path) -> Tokenizer:
     """Read the tokenizer of a folder.
 
@@ -177,6 +185,7 @@ def _starts(engine: Any, config: Mapping[str, Any], settings: Mapping[str, Any])
     return tuple(_ids(config.get("bos_token_id"))) if has_bos else ()
 
 
+@foreign("the tokenizer of this GGUF file cannot be used", Exception)
 def from_settings(settings: Settings) -> Tokenizer:
     """Build the tokenizer that a GGUF file describes.
 

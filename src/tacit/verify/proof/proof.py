@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.errors import DataError
+from tacit.errors import foreign
 from tacit.verify.box import Box, Floats
 
 Step = tuple[object, ...]
@@ -64,7 +64,7 @@ def _list(values: Floats) -> list[float | None]:
 
 def load_proof(text: str) -> Proof:
     """Read a proof from JSON; whether it proves anything is for `check_proof` to say."""
-    try:
+    with foreign("not a proof"):
         saved = json.loads(text)
         ends = (np.array(saved[name], dtype=np.float64) for name in ("center", "low", "high"))
         sides = tuple(
@@ -72,8 +72,6 @@ def load_proof(text: str) -> Proof:
             for plus, minus, steps in saved["sides"]
         )
         return Proof(Box(*ends), float(saved["prediction"]), saved["rho"], sides)
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as broken:
-        raise DataError(f"not a proof: {broken!r}") from broken
 
 
 def read_split(feature: object, cut: object) -> tuple[int, float]:
