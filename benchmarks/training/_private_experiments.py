@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from training._plans import plan_of
 
+from tacit.audit.estimators import Ranking
 from tacit.audit.privacy import one_run_epsilon
-from tacit.audit.ranking import Ranking
 from tacit.mpc import Roles
 from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg

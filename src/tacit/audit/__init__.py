@@ -1,6 +1,18 @@
 """Audits: attacks that see what a threat model grants them, and honest estimates of success."""
 
-from tacit.audit.estimators import bootstrap, clopper_pearson, mean_interval, proportion
+from tacit.audit.estimators import (
+    Ranking,
+    advantage,
+    auc,
+    bootstrap,
+    clopper_pearson,
+    draw_roc,
+    mean_interval,
+    measure_ranking,
+    proportion,
+    roc,
+    tpr_at,
+)
 from tacit.audit.findings import (
     Finding,
     Power,
@@ -12,16 +24,7 @@ from tacit.audit.findings import (
     check_verdicts,
 )
 from tacit.audit.membership import audit_membership
-from tacit.audit.membership.front import membership
-from tacit.audit.ranking import (
-    Ranking,
-    advantage,
-    auc,
-    draw_roc,
-    measure_ranking,
-    roc,
-    tpr_at,
-)
+from tacit.audit.membership.audit import membership
 from tacit.audit.shadows import Fleet, toss, train_shadows
 from tacit.audit.target import (
     Classifier,

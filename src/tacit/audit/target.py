@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tacit.audit.views import fresh
 from tacit.errors import ConfigError, DataError
 from tacit.spec import LOCAL, Count, Positive
 
@@ -198,13 +199,6 @@ class SklearnTrainer:
             copy.set_params(random_state=seed)
         copy.fit(x.flatten(1).double().numpy(), y.numpy())
         return SklearnClassifier(copy, self.classes)
-
-
-def fresh(build: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Build a module whose first weights follow from the seed, leaving torch's generator alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return build()
 
 
 def builder_of(trainer: object) -> Callable[[], nn.Module] | None:

@@ -28,11 +28,16 @@ class Attack(Protocol[Seen, Guess]):
         ...
 
 
-def started(build: Callable[[], Built], generator: torch.Generator) -> Built:
-    """Build something whose first weights follow from the generator, leaving torch's own alone."""
+def fresh(build: Callable[[], Built], seed: int) -> Built:
+    """Build something whose first weights follow from the seed, leaving torch's generator alone."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch.empty(()).uniform_(generator=generator) * 2**31))
+        torch.manual_seed(seed)
         return build()
+
+
+def started(build: Callable[[], Built], generator: torch.Generator) -> Built:
+    """Build something whose first weights follow from a generator."""
+    return fresh(build, int(torch.empty(()).uniform_(generator=generator) * 2**31))
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import binom
 
 from tacit.audit import bootstrap, clopper_pearson, mean_interval, proportion, seeded
-from tacit.audit.embedding.game import score_tokens
+from tacit.audit.embedding import score_tokens
 from tacit.audit.estimators import average
 from tacit.audit.split import score_ranking
 from tacit.errors import ConfigError

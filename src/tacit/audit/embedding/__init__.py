@@ -1,11 +1,18 @@
 """Embedding inversion: the text behind the hidden states of a cut language model."""
 
 from tacit.audit.embedding.attacks import (
+    Defence,
     OptimiseEmbeddings,
+    SeenHidden,
     TryTokens,
+    add_noise,
     guess_blindly,
+    move,
     nearest,
     optimise_embeddings,
+    run_head,
+    run_layers,
+    see_hidden,
     try_tokens,
 )
 from tacit.audit.embedding.game import (
@@ -16,15 +23,6 @@ from tacit.audit.embedding.game import (
     score_tokens,
     sweep_depth,
     sweep_noise,
-)
-from tacit.audit.embedding.views import (
-    Defence,
-    SeenHidden,
-    add_noise,
-    move,
-    run_head,
-    run_layers,
-    see_hidden,
 )
 from tacit.llm import Cache
 

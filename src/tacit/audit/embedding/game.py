@@ -5,14 +5,16 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from tacit.audit.embedding.attacks import guess_blindly, optimise_embeddings, try_tokens
-from tacit.audit.embedding.views import (
+from tacit.audit.embedding.attacks import (
     Defence,
     SeenHidden,
     add_noise,
+    guess_blindly,
+    optimise_embeddings,
     run_head,
     run_layers,
     see_hidden,
+    try_tokens,
 )
 from tacit.audit.estimators import bootstrap, clopper_pearson
 from tacit.audit.findings import Finding, Threat, judge

@@ -1,6 +1,20 @@
 """Model inversion from confidences, and pictures painted by a participant or by the server."""
 
-from tacit.audit.inversion.attacks import Climb, climb, decode_answers, guess_column
+from tacit.audit.inversion.attacks import (
+    Ask,
+    Climb,
+    Defence,
+    SeenAnswers,
+    SeenConfidences,
+    SeenRecords,
+    ask_of,
+    climb,
+    decode_answers,
+    guess_column,
+    round_to,
+    see_answers,
+    see_records,
+)
 from tacit.audit.inversion.game import (
     ANSWER_THREAT,
     CLASS_THREAT,
@@ -11,19 +25,13 @@ from tacit.audit.inversion.game import (
     score_representatives,
     score_victim,
 )
-from tacit.audit.inversion.painters import Painter, Painting, PaintVictim, train_with
-from tacit.audit.inversion.views import (
-    Ask,
-    Defence,
-    SeenAnswers,
-    SeenConfidences,
+from tacit.audit.inversion.painters import (
+    Painter,
+    Painting,
+    PaintVictim,
     SeenCourse,
-    SeenRecords,
-    ask_of,
-    round_to,
-    see_answers,
     see_course,
-    see_records,
+    train_with,
 )
 
 __all__ = [

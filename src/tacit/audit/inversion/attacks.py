@@ -1,13 +1,123 @@
 """Model inversion from confidences: climb to a class, decode answers, guess a hidden column."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tacit.audit.inversion.views import SeenAnswers, SeenConfidences, SeenRecords
 from tacit.audit.split import SeenCut, reconstruct
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
+
+Ask = Callable[[Tensor], Tensor]
+"""Given rows, return (rows, classes) probabilities; all that is seen of the model."""
+
+Defence = Callable[[Tensor], Tensor]
+"""What the owner does to probabilities before it shows them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeenConfidences:
+    """Someone who may ask: the shape and the bounds of a row, and an answer to any row.
+
+    Attributes:
+        ask: gives the confidences.
+        shape: of one row.
+        classes: how many.
+        bounds: the smallest and the largest value of a row.
+    """
+
+    ask: Ask
+    shape: tuple[int, ...]
+    classes: int
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeenAnswers:
+    """Someone who overhears answers: confidences of unknown rows, and rows of its own to ask about.
+
+    Attributes:
+        ask: gives the confidences.
+        own: rows of the attacker, of the same kind.
+        answers: (rows, classes) confidences of the rows to rebuild.
+    """
+
+    ask: Ask
+    own: Tensor
+    answers: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SeenRecords:
+    """Someone who knows people but for one column: their other columns and their labels.
+
+    Attributes:
+        ask: gives the confidences.
+        rows: (rows, columns), the hidden column filled with zeros.
+        labels: what the model was taught about each row.
+        column: which one is hidden.
+        values: those that it can take.
+        shares: how common each value is.
+    """
+
+    ask: Ask
+    rows: Tensor
+    labels: Tensor
+    column: int
+    values: tuple[float, ...]
+    shares: tuple[float, ...]
+
+
+def ask_of(model: nn.Module, *, defence: Defence | None = None) -> Ask:
+    """Let a torch classifier be asked, through a defence of its confidences."""
+
+    def ask(rows: Tensor) -> Tensor:
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            found = [model(block).softmax(1) for block in torch.split(rows, 1024)]
+        model.train(was_training)
+        shown = torch.cat(found)
+        return defence(shown) if defence else shown
+
+    return ask
+
+
+def round_to(digits: int) -> Defence:
+    """Show confidences with so many digits after the point only."""
+
+    def defend(confidences: Tensor) -> Tensor:
+        return torch.round(confidences, decimals=digits)
+
+    return defend
+
+
+def see_answers(ask: Ask, *, own: Tensor, targets: Tensor) -> SeenAnswers:
+    """Show the answers to rows, not the rows."""
+    return SeenAnswers(ask=ask, own=own, answers=ask(targets))
+
+
+def see_records(ask: Ask, rows: Tensor, labels: Tensor, *, column: int) -> SeenRecords:
+    """Hide a column of records, and tell which values it has how often.
+
+    Raises:
+        DataError: the column takes one value only, or too many to try.
+    """
+    values, counts = torch.unique(rows[:, column], return_counts=True)
+    if not 2 <= len(values) <= 64:
+        raise DataError(f"wanted a column of 2 to 64 different values, got {len(values)}")
+    blank = rows.clone()
+    blank[:, column] = 0
+    return SeenRecords(
+        ask=ask,
+        rows=blank,
+        labels=labels,
+        column=column,
+        values=tuple(values.tolist()),
+        shares=tuple((counts / len(rows)).tolist()),
+    )
+
 
 _FLOOR = 1e-6
 

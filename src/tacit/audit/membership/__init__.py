@@ -8,8 +8,7 @@ from tacit.audit.membership.audit import (
     most_exposed,
     sweep,
 )
-from tacit.audit.membership.plays import Scene
-from tacit.audit.membership.threats import ATTACKS, SETTINGS, Effort, Setting
+from tacit.audit.membership.threats import ATTACKS, GAMES, Effort, Game, Scene
 from tacit.audit.membership.views import (
     Push,
     SeenGradients,
@@ -25,8 +24,9 @@ from tacit.audit.membership.views import (
 
 __all__ = [
     "ATTACKS",
-    "SETTINGS",
+    "GAMES",
     "Effort",
+    "Game",
     "Membership",
     "Push",
     "Scene",
@@ -35,7 +35,6 @@ __all__ = [
     "SeenRounds",
     "SeenScores",
     "SeenShadows",
-    "Setting",
     "audit_membership",
     "audit_scene",
     "join_records",

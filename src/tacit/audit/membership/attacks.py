@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from tacit.audit.estimators import Scores
 from tacit.audit.membership.views import (
     SeenGradients,
     SeenLabels,
@@ -19,7 +20,6 @@ from tacit.audit.membership.views import (
     SeenScores,
     SeenShadows,
 )
-from tacit.audit.ranking import Scores
 
 _ENOUGH = 32
 """Models on a side from which a record's own variance is steadier than the common one."""

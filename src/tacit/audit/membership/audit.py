@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.audit.estimators import proportion
+from tacit.audit.estimators import Ranking, auc, draw_roc, measure_ranking, proportion, tpr_at
 from tacit.audit.findings import (
     BY_CLASS,
     BY_DP,
@@ -17,13 +17,11 @@ from tacit.audit.findings import (
     best_findings,
     build_result,
 )
-from tacit.audit.membership.plays import PLAYS, Played, Scene, why_not
-from tacit.audit.membership.threats import ATTACKS, SETTINGS, Effort
+from tacit.audit.membership.threats import ATTACKS, GAMES, Effort, Game, Scene, why_not
 from tacit.audit.membership.views import Push
-from tacit.audit.ranking import Ranking, auc, draw_roc, measure_ranking, tpr_at
-from tacit.audit.shadows import Fleet
-from tacit.audit.target import Trainer, as_classifier
-from tacit.data.memory import numbers_of, to_array
+from tacit.audit.shadows import Fleet, Report
+from tacit.audit.target import Classifier, SklearnTrainer, Trainer, as_classifier, code_of
+from tacit.data.memory import features_and_labels, numbers_of, to_array
 from tacit.errors import ConfigError, DataError
 from tacit.notebook import Lines, Shown
 from tacit.result import Curve, Metric, Result, Sheet
@@ -127,16 +125,16 @@ def audit_scene(scene: Scene, *, groups: Sequence[str] | None = None) -> Members
     findings: list[Finding] = []
     rankings: dict[str, Ranking] = {}
     notes: list[str] = []
-    for name, play in PLAYS.items():
+    for name, game in GAMES.items():
         if scene.effort.threats and name not in scene.effort.threats:
             continue
         reason = why_not(name, scene)
         if reason and scene.effort.threats:
             raise DataError(f"threat {name!r}: {reason}")
         if reason:
-            notes.append(f"{SETTINGS[name].threat.name}: not measured; {reason}")
+            notes.append(f"{game.threat.name}: not measured; {reason}")
             continue
-        found = _judge(name, play(scene), scene)
+        found = _judge(game, scene)
         findings += found[0]
         rankings |= found[1]
     words = groups if groups is not None else [f"class {int(label)}" for label in scene.y]
@@ -200,10 +198,10 @@ def _labels(y: Any, word: str) -> Tensor:
     return torch.from_numpy(found.astype(np.int64))
 
 
-def _judge(name: str, played: Played, scene: Scene) -> tuple[list[Finding], dict[str, Ranking]]:
+def _judge(game: Game, scene: Scene) -> tuple[list[Finding], dict[str, Ranking]]:
     """Bring the truth to the scores."""
     findings, rankings = [], {}
-    for attack, (scores, judged) in played.items():
+    for attack, (scores, judged) in game.play(scene).items():
         ranking = Ranking(scores[judged], scene.is_member.numpy()[judged])
         metrics = measure_ranking(attack, ranking)
         # The best of several attacks is chosen on the same records: each gets its part of 5 %.
@@ -211,7 +209,7 @@ def _judge(name: str, played: Played, scene: Scene) -> tuple[list[Finding], dict
         rankings[attack] = ranking
         findings.append(
             Finding(
-                threat=SETTINGS[name].threat,
+                threat=game.threat,
                 attack=attack,
                 headline=metrics[0],
                 metrics=metrics,
@@ -345,15 +343,14 @@ def sweep(
         found = audit_membership(
             target, members, non_members, trainer=trainer, effort=effort, fleet=fleet
         )
-        best = max(found.findings, key=_area)
-        accuracy = found.utility[1]
-        points.append((accuracy.value or 0.0, _area(best)))
+        best, accuracy = found.best, found.utility[1]
+        points.append((accuracy.value or 0.0, found.auc))
         low, high = best.headline.low or 0.0, best.headline.high or 0.0
         rows.append(
             (
                 words,
                 f"{accuracy.value:.1%} [{accuracy.low:.1%}, {accuracy.high:.1%}]",
-                f"{_area(best):.3f} [{low:.3f}, {high:.3f}]",
+                f"{found.auc:.3f} [{low:.3f}, {high:.3f}]",
                 best.attack,
             )
         )
@@ -369,5 +366,94 @@ def sweep(
     return curve, Sheet(title="Defence sweep", heads=heads, rows=tuple(rows))
 
 
-def _area(finding: Finding) -> float:
-    return finding.headline.value or 0.0
+Train = Callable[[Any, Any], Any]
+"""Trains a fresh model on rows and labels, as arrays or tensors, and returns it."""
+
+
+def membership(
+    model: object,
+    members: Labelled,
+    strangers: Labelled,
+    *,
+    train: Train | Trainer | None = None,
+    threats: Sequence[str] = (),
+    shadows: int = 16,
+    groups: Sequence[str] | None = None,
+    workers: int = 1,
+    seed: int = 0,
+    report: Report | None = None,
+) -> Membership:
+    """Measure how well attackers can tell which records a model was trained on.
+
+    The strongest attacks compare with shadow models, which are trained like the model on other
+    halves of the records. A scikit-learn classifier is refitted for them by itself; for a torch
+    module give `train`.
+
+    Guarantee: none. An attack that fails proves nothing; one that succeeds is real.
+
+    Args:
+        model: a torch module with a logit per class, or a fitted scikit-learn classifier.
+        members: rows and labels that it was trained on: a pair, or a torch or Hugging Face data
+            set.
+        strangers: rows and labels of the same distribution that it was not.
+        train: trains a fresh model like it: `train(x, y)` returns one. It gets arrays where
+            members are arrays, and tensors where they are tensors.
+        threats: some of "scores", "labels", "shadows", "gradients" and "participant"; all that
+            this model allows if empty.
+        shadows: how many shadow models; even.
+        groups: a word for every record, members first, to compare leakage between groups.
+        workers: processes that train shadow models; `train` then is a function of a module.
+        seed: of coins, models and attacks.
+        report: told how many shadow models are ready, of how many: `print`, for instance.
+
+    Returns:
+        What was found. `print` it, take `best` or `auc`, or `result()` for a report.
+
+    Raises:
+        DataError: too few records, one class only, or a threat that this model does not allow.
+    """
+    members, strangers = features_and_labels(members), features_and_labels(strangers)
+    _, labels, _ = join_records(members, strangers)
+    classes = int(labels.max()) + 1
+    return audit_membership(
+        model,
+        members,
+        strangers,
+        trainer=_trainer(model, train, classes, wants_arrays=not isinstance(members[0], Tensor)),
+        effort=Effort(threats=tuple(threats), shadows=shadows, seed=seed),
+        fleet=Fleet(workers=workers, report=report or (lambda done, total: None)),
+        groups=groups,
+    )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FunctionTrainer:
+    """Trains by a function of one's own; torch's generator follows the seed while it does."""
+
+    train: Train
+    classes: int
+    wants_arrays: bool
+
+    @property
+    def recipe(self) -> str:
+        """Return the code; what else a function depends on is not known, so nothing is kept."""
+        return code_of(self.train)
+
+    def __call__(self, x: Tensor, y: Tensor, *, seed: int) -> Classifier:
+        """Return a model trained on these rows alone."""
+        rows = (x.numpy(), y.numpy()) if self.wants_arrays else (x, y)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return as_classifier(self.train(*rows), classes=self.classes)
+
+
+def _trainer(
+    model: object, train: Train | Trainer | None, classes: int, *, wants_arrays: bool
+) -> Trainer | None:
+    if train is None:
+        is_estimator = hasattr(model, "predict_proba") and hasattr(model, "get_params")
+        return SklearnTrainer(estimator=model, classes=classes) if is_estimator else None
+    if hasattr(train, "recipe"):
+        return train  # type: ignore[return-value]
+    return FunctionTrainer(train=train, classes=classes, wants_arrays=wants_arrays)

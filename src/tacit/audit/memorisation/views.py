@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tacit.audit.embedding.views import run_head, run_layers
+from tacit.audit.embedding.attacks import run_head, run_layers
 from tacit.errors import DataError
 from tacit.llm import LanguageModel
 

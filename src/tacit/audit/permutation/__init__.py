@@ -10,19 +10,16 @@ from tacit.audit.permutation.distance import (
 )
 from tacit.audit.permutation.lab import (
     Correlation,
-    Findings,
     LabSettings,
     Recognition,
     Retrieval,
+    Study,
     correlation_curves,
-    study,
-)
-from tacit.audit.permutation.matching import (
-    PermutedView,
     count_recognised,
     match_repeats,
     nearest,
     rank_candidates,
+    study,
 )
 from tacit.audit.permutation.recording import Glimpse, Run, Seen, watch
 from tacit.audit.permutation.subject import (
@@ -37,14 +34,13 @@ __all__ = [
     "DISTRIBUTIONS",
     "WIDTHS",
     "Correlation",
-    "Findings",
     "Glimpse",
     "LabSettings",
-    "PermutedView",
     "Recognition",
     "Retrieval",
     "Run",
     "Seen",
+    "Study",
     "Subject",
     "claims",
     "correlation_curves",

@@ -15,7 +15,6 @@ from tacit.audit.permutation.distance import (
     draw_order,
     independence_p,
 )
-from tacit.audit.permutation.matching import PermutedView, count_recognised, match_repeats, nearest
 from tacit.audit.permutation.recording import Seen, watch
 from tacit.audit.permutation.subject import Planner, Subject, Weights, first_arguments
 from tacit.errors import ConfigError
@@ -88,22 +87,21 @@ class Retrieval:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Findings:
+class Study:
     """Everything that the lab found out about one subject."""
 
     subject: Subject
     settings: LabSettings
-    viewer: str
     correlations: tuple[Correlation, ...]
-    recognitions: tuple[Recognition, ...]
-    retrievals: tuple[Retrieval, ...]
-    repeats: tuple[int, int]
     queries: tuple[int, ...]
-    smallest: int
     input_bits: float
+    recognitions: tuple[Recognition, ...] = ()
+    retrievals: tuple[Retrieval, ...] = ()
+    repeats: tuple[int, int] = (0, 0)
+    smallest: int = 0
 
 
-def study(subject: Subject, settings: LabSettings) -> Findings:
+def study(subject: Subject, settings: LabSettings) -> Study:
     """Watch the subject's runs under its protocol, and attack what was seen."""
     generator = torch.Generator().manual_seed(settings.seed)
     planner, last = Planner(subject), max(subject.points)
@@ -114,47 +112,26 @@ def study(subject: Subject, settings: LabSettings) -> Findings:
     for step, weights in subject.points.items():
         seen = watch([planner.run([row], weights) for row in singles], subject.roles)
         correlations += _correlations(subject, step, weights, singles, seen)
+    found = Study(
+        subject=subject,
+        settings=settings,
+        correlations=tuple(correlations),
+        queries=tuple(singles),
+        input_bits=_input_bits(subject.rows),
+    )
     if not subject.is_permuted:
-        return _findings(subject, settings, correlations, singles)
+        return found
     again = watch([planner.run([row], subject.points[last]) for row in singles], subject.roles)
     views = _first_views(seen)
     _check_width(subject, views)
-    found = match_repeats(views, _first_views(again)[torch.arange(len(singles)).flip(0)])
-    right = int((found == torch.arange(len(singles)).flip(0)).sum())
-    return _findings(
-        subject,
-        settings,
-        correlations,
-        singles,
-        recognitions=_recognise(subject, planner, settings, order, generator),
-        retrievals=_retrieve(subject, singles, order, views),
+    backwards = torch.arange(len(singles)).flip(0)
+    right = int((match_repeats(views, _first_views(again)[backwards]) == backwards).sum())
+    return replace(
+        found,
+        recognitions=tuple(_recognise(subject, planner, settings, order, generator)),
+        retrievals=tuple(_retrieve(subject, singles, order, views)),
         repeats=(right, len(singles)),
         smallest=min(glimpse.values.numel() for one in seen for glimpse in one.glimpses),
-    )
-
-
-def _findings(
-    subject: Subject,
-    settings: LabSettings,
-    correlations: Sequence[Correlation],
-    singles: Sequence[int],
-    *,
-    recognitions: Sequence[Recognition] = (),
-    retrievals: Sequence[Retrieval] = (),
-    repeats: tuple[int, int] = (0, 0),
-    smallest: int = 0,
-) -> Findings:
-    return Findings(
-        subject=subject,
-        settings=settings,
-        viewer=subject.viewer,
-        correlations=tuple(correlations),
-        recognitions=tuple(recognitions),
-        retrievals=tuple(retrievals),
-        repeats=repeats,
-        queries=tuple(singles),
-        smallest=smallest,
-        input_bits=_input_bits(subject.rows),
     )
 
 
@@ -166,7 +143,11 @@ def _correlations(
     raw = first_arguments(subject.model, weights, subject.rows[torch.tensor(list(singles))])
     shown = {"hidden values in order (nobody sees them)": _flat(raw)}
     if subject.is_permuted:
-        whole = _flat(torch.stack([_all_values(one) for one in seen]))
+        whole = _flat(
+            torch.stack(
+                [torch.cat([seen.values.reshape(-1) for seen in one.glimpses]) for one in seen]
+            )
+        )
         first = _first_views(seen)
         shown[f"all that {subject.viewer} sees"] = whole
         shown[f"first layer as {subject.viewer} sees it"] = _flat(first)
@@ -175,14 +156,11 @@ def _correlations(
         shown[f"masked words that {name} receives"] = _flat(
             torch.stack([one.received[name] for one in seen])
         )
-    return [_correlation(step, what, x, y) for what, y in shown.items()]
-
-
-def _correlation(step: int, what: str, x: Floats, y: Floats) -> Correlation:
-    value = distance_correlation(x, y)
-    return Correlation(
-        step=step, what=what, value=value, p=independence_p(value, len(x)), rows=len(x)
-    )
+    values = {what: distance_correlation(x, y) for what, y in shown.items()}
+    return [
+        Correlation(step=step, what=what, value=value, p=independence_p(value, len(x)), rows=len(x))
+        for what, value in values.items()
+    ]
 
 
 def _recognise(
@@ -195,6 +173,8 @@ def _recognise(
     """Let a viewer who knows candidates look for the rows of batches."""
     found = []
     pool = order[: settings.candidates]
+    # Flipped signs hide nothing of a size.
+    shown = torch.abs if "flips" in subject.protocol else torch.positive
     known = subject.rows[torch.from_numpy(pool)]
     for step in sorted({min(subject.points), max(subject.points)}):
         weights = subject.points[step]
@@ -210,8 +190,8 @@ def _recognise(
             seen = watch(runs, subject.roles)
             for name, guess in guesses.items():
                 hits = sum(
-                    count_recognised(_permuted_view(subject, one, guess), pick.tolist())
-                    for one, pick in zip(seen, picks, strict=True)
+                    count_recognised(shown(first), shown(guess), pick.tolist())
+                    for first, pick in zip(_first_views(seen), picks, strict=True)
                 )
                 found.append(
                     Recognition(
@@ -239,13 +219,6 @@ def _knowledge(subject: Subject, step: int, generator: torch.Generator) -> dict[
 def _shuffled(value: Tensor, generator: torch.Generator) -> Tensor:
     places = torch.from_numpy(draw_order(value.numel(), generator))
     return value.reshape(-1)[places].reshape(value.shape)
-
-
-def _permuted_view(subject: Subject, seen: Seen, guesses: Tensor) -> PermutedView:
-    values = seen.glimpses[0].values.reshape(-1)
-    if "flips" in subject.protocol:
-        return PermutedView(values.abs(), guesses.abs())
-    return PermutedView(values, guesses)
 
 
 def _retrieve(
@@ -293,10 +266,6 @@ def _first_views(seen: Sequence[Seen]) -> Tensor:
     return torch.stack([one.glimpses[0].values.reshape(-1) for one in seen])
 
 
-def _all_values(seen: Seen) -> Tensor:
-    return torch.cat([glimpse.values.reshape(-1) for glimpse in seen.glimpses])
-
-
 def _flat(values: Tensor) -> Floats:
     found: Floats = values.reshape(len(values), -1).double().numpy()
     return found
@@ -308,7 +277,7 @@ def _input_bits(rows: Tensor) -> float:
     return float(sum(log2(len(np.unique(flat[:, at]))) for at in range(flat.shape[1])))
 
 
-def correlation_curves(findings: Findings) -> tuple[Curve, ...]:
+def correlation_curves(findings: Study) -> tuple[Curve, ...]:
     """Return figure 5.4c of seed 000 for this training: correlation against steps."""
     names = dict.fromkeys(one.what for one in findings.correlations)
     return tuple(
@@ -323,3 +292,46 @@ def correlation_curves(findings: Findings) -> tuple[Curve, ...]:
         )
         for name in names
     )
+
+
+def rank_candidates(seen: Tensor, guesses: Tensor) -> Tensor:
+    """Order candidates by how well their values occur among those seen, best first.
+
+    All that this attack holds are the values of one batch, in random order, and, for every
+    candidate row, those that it would have caused, as far as the viewer can tell from the weights
+    that it knows.
+
+    The score of a candidate is how far its values are, on average, from the nearest one seen:
+    zero up to rounding for a row of the batch, if the weights are the right ones. It needs no
+    order, and the other rows of the batch only add values in between.
+    """
+    seen = seen.reshape(-1).sort().values
+    guesses = guesses.reshape(len(guesses), -1).contiguous()
+    after = torch.searchsorted(seen, guesses).clamp(max=len(seen) - 1)
+    before = (after - 1).clamp(min=0)
+    gaps = torch.minimum((seen[after] - guesses).abs(), (guesses - seen[before]).abs())
+    return gaps.mean(dim=1).argsort()
+
+
+def count_recognised(seen: Tensor, guesses: Tensor, batch: Sequence[int]) -> int:
+    """Count the rows of a batch among as many best candidates: the score of the attack."""
+    best = rank_candidates(seen, guesses)[: len(batch)].tolist()
+    return len(set(best) & set(batch))
+
+
+def match_repeats(first: Tensor, second: Tensor) -> Tensor:
+    """Find for every run of one list the run of another that showed the most similar values.
+
+    No weights are needed: under the same weights the same row shows the same values again.
+
+    Args:
+        first: values seen in each run, (runs, values).
+        second: the same of later runs.
+    """
+    return torch.cdist(first.sort(dim=1).values, second.sort(dim=1).values, p=1).argmin(dim=1)
+
+
+def nearest(queries: Tensor, candidates: Tensor, *, count: int) -> Tensor:
+    """Find the candidates nearest to each query (section 5.5.4.2 of seed 000)."""
+    distances = torch.cdist(queries.double(), candidates.double())
+    return distances.topk(count, dim=1, largest=False).indices

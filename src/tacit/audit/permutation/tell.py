@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.audit.estimators import proportion
-from tacit.audit.permutation.lab import Findings, Recognition
+from tacit.audit.permutation.lab import Recognition, Study
 from tacit.result import Claim, Metric, Picture, Sheet
 
 _SHOWN_QUERIES = 4
@@ -19,7 +19,7 @@ _SMALL = 16
 """Fewer values than this have few orders, and functions of few values say much about each."""
 
 
-def metrics(findings: Findings) -> tuple[Metric, ...]:
+def metrics(findings: Study) -> tuple[Metric, ...]:
     """Return what was measured, with intervals and sample sizes; the strongest attack first."""
     last = max((one.step for one in findings.correlations), default=0)
     attacks = [one.metric() for one in findings.recognitions]
@@ -44,7 +44,7 @@ def metrics(findings: Findings) -> tuple[Metric, ...]:
     return tuple(found)
 
 
-def sheets(findings: Findings) -> tuple[Sheet, ...]:
+def sheets(findings: Study) -> tuple[Sheet, ...]:
     """Return the tables: who sees what, recognition, retrieval, and when this is not safe."""
     found = [_correlations(findings)]
     if findings.recognitions:
@@ -52,20 +52,20 @@ def sheets(findings: Findings) -> tuple[Sheet, ...]:
     return tuple(found)
 
 
-def claims(findings: Findings) -> tuple[Claim, ...]:
+def claims(findings: Study) -> tuple[Claim, ...]:
     """Say what follows for whoever relies on the permutation."""
     if not findings.subject.is_permuted:
         return ()
     return (
         Claim(
-            subject=f"the rows, towards {findings.viewer}, who sees permuted values",
+            subject=f"the rows, towards {findings.subject.viewer}, who sees permuted values",
             guarantee="no guarantee",
             assumptions=tuple(_warnings(findings)),
         ),
     )
 
 
-def _correlations(findings: Findings) -> Sheet:
+def _correlations(findings: Study) -> Sheet:
     rows = tuple(
         (str(one.step), one.what, f"{one.value:.3f}", f"{one.p:.2g}", str(one.rows))
         for one in findings.correlations
@@ -78,7 +78,7 @@ def _correlations(findings: Findings) -> Sheet:
     )
 
 
-def _recognitions(findings: Findings) -> Sheet:
+def _recognitions(findings: Study) -> Sheet:
     rows = []
     for one in findings.recognitions:
         metric = one.metric()
@@ -94,14 +94,14 @@ def _recognitions(findings: Findings) -> Sheet:
         )
     count = min(findings.settings.candidates, len(findings.subject.rows))
     return Sheet(
-        title=f"Rows that {findings.viewer} recognises among {count} candidates",
+        title=f"Rows that {findings.subject.viewer} recognises among {count} candidates",
         heads=("#step", "#batch", "it knows", "#recognised", "#interval", "#chance"),
         rows=tuple(rows),
         caption="Matching the values seen, in whatever order, to those that candidates cause.",
     )
 
 
-def _verdict(findings: Findings) -> Sheet:
+def _verdict(findings: Study) -> Sheet:
     """List the conditions under which permutation does not protect, and whether they hold."""
     rows = tuple(
         (condition, "yes" if holds else "no", why)
@@ -114,13 +114,13 @@ def _verdict(findings: Findings) -> Sheet:
     )
 
 
-def _conditions(findings: Findings) -> list[tuple[str, bool, str]]:
+def _conditions(findings: Study) -> list[tuple[str, bool, str]]:
     best = _best(findings, "the weights")
     bits, repeats = findings.input_bits, findings.repeats
     is_public = findings.subject.is_start_public
     return [
         (
-            f"{findings.viewer} knows candidates and the weights",
+            f"{findings.subject.viewer} knows candidates and the weights",
             is_public,
             f"{best.hits} of {best.trials} rows of batches of {best.batch} recognised"
             + ("; the weights of the first step are public" if is_public else ""),
@@ -143,21 +143,21 @@ def _conditions(findings: Findings) -> list[tuple[str, bool, str]]:
     ]
 
 
-def _warnings(findings: Findings) -> list[str]:
+def _warnings(findings: Study) -> list[str]:
     return [f"{condition}: {why}" for condition, holds, why in _conditions(findings) if holds] + [
         "a low distance correlation with values in random order says little: sorted, the same "
         "values tell more (see the table)",
     ]
 
 
-def _best(findings: Findings, knows: str) -> Recognition:
+def _best(findings: Study, knows: str) -> Recognition:
     """Return the largest attacked batch of the first point, for a viewer of this knowledge."""
     mine = [one for one in findings.recognitions if one.knows == knows]
     first = min(one.step for one in mine)
     return max((one for one in mine if one.step == first), key=lambda one: one.batch)
 
 
-def pictures(findings: Findings) -> tuple[Picture, ...]:
+def pictures(findings: Study) -> tuple[Picture, ...]:
     """Show rows that are images beside the rows that retrieval took for similar."""
     rows = findings.subject.rows
     size = prod(rows.shape[1:])

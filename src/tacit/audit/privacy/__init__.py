@@ -1,36 +1,36 @@
 """Audits of differential privacy: ε lower bounds from canaries, in one run and round by round."""
 
+from tacit.audit.membership.attacks import loss
 from tacit.audit.privacy.bounds import (
+    CONFIDENCE,
     Bound,
+    NoiseTrial,
+    gaussian_tail,
+    laplace_tail,
     largest_refuted,
     one_run_epsilon,
     one_run_p_value,
     rates_epsilon,
+    try_count,
+    try_noise,
 )
 from tacit.audit.privacy.canaries import (
+    Point,
     PrivateTraining,
-    SeenCanaries,
+    Rounds,
     SeenChange,
+    audit_releases,
+    audit_rounds,
     audit_training,
     audit_with_canaries,
-    canary_loss,
     make_canaries,
     one_run_power,
     projection,
     run_on_trial,
 )
 from tacit.audit.privacy.federated import audit_federated_rounds, run_one_round, see_one_client
-from tacit.audit.privacy.noise import (
-    CONFIDENCE,
-    NoiseTrial,
-    gaussian_tail,
-    laplace_tail,
-    try_count,
-    try_noise,
-)
-from tacit.audit.privacy.rounds import Point, Rounds, audit_releases, audit_rounds
 
-ATTACKS = {"canary projection": projection, "canary loss": canary_loss}
+ATTACKS = {"canary projection": projection, "canary loss": loss}
 """Every attack on a claim of differential privacy."""
 
 __all__ = [
@@ -41,14 +41,12 @@ __all__ = [
     "Point",
     "PrivateTraining",
     "Rounds",
-    "SeenCanaries",
     "SeenChange",
     "audit_federated_rounds",
     "audit_releases",
     "audit_rounds",
     "audit_training",
     "audit_with_canaries",
-    "canary_loss",
     "gaussian_tail",
     "laplace_tail",
     "largest_refuted",

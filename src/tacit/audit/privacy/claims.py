@@ -4,13 +4,18 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from tacit.audit.estimators import Ranking, draw_roc, measure_ranking
 from tacit.audit.findings import Finding, Threat, Verdict
 from tacit.audit.membership.threats import Effort
-from tacit.audit.privacy.canaries import audit_training, audit_with_canaries, one_run_power
+from tacit.audit.privacy.bounds import CONFIDENCE
+from tacit.audit.privacy.canaries import (
+    Rounds,
+    audit_rounds,
+    audit_training,
+    audit_with_canaries,
+    one_run_power,
+)
 from tacit.audit.privacy.federated import audit_federated_rounds
-from tacit.audit.privacy.noise import CONFIDENCE
-from tacit.audit.privacy.rounds import Rounds, audit_rounds
-from tacit.audit.ranking import Ranking, draw_roc, measure_ranking
 from tacit.audit.target import Classifier, Trainer
 from tacit.audit.views import prg_of
 from tacit.dp import DpSgd, Response, detection_of, epsilon, sharpen, train_dp_sgd

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 from torch import nn
 
-from tacit.audit.privacy.noise import (
+from tacit.audit.privacy.bounds import (
     CONFIDENCE,
     NoiseTrial,
     Tail,
@@ -27,7 +27,7 @@ from tacit.audit.privacy.noise import (
     try_count,
     try_noise,
 )
-from tacit.audit.privacy.rounds import Point, Rounds
+from tacit.audit.privacy.canaries import Point, Rounds
 from tacit.crypto import make_key_pair
 from tacit.dp import REPLACE_CLIENT, Bounded, DiscreteLaplace, Gaussian, Ledger, Repeated, epsilon
 from tacit.dp.accountant import alone_epsilon

@@ -1,6 +1,17 @@
 """Property inference: what holds of a data set as a whole, from updates or from weights."""
 
-from tacit.audit.property.attacks import ClassifySets, ReadUpdates, classify_sorted, guess_blindly
+from tacit.audit.property.attacks import (
+    ClassifySets,
+    Layers,
+    ReadUpdates,
+    SeenUpdates,
+    SeenWeights,
+    classify_sorted,
+    dense_layers,
+    guess_blindly,
+    see_updates,
+    see_weights,
+)
 from tacit.audit.property.game import (
     UPDATE_ATTACKS,
     UPDATE_THREAT,
@@ -8,14 +19,6 @@ from tacit.audit.property.game import (
     WEIGHT_THREAT,
     audit_updates,
     audit_weights,
-)
-from tacit.audit.property.views import (
-    Layers,
-    SeenUpdates,
-    SeenWeights,
-    dense_layers,
-    see_updates,
-    see_weights,
 )
 
 __all__ = [

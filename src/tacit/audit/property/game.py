@@ -5,10 +5,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tacit.audit.estimators import Ranking, draw_roc, measure_ranking
 from tacit.audit.findings import Finding, Threat, judge
-from tacit.audit.property.attacks import ClassifySets, ReadUpdates, classify_sorted
-from tacit.audit.property.views import SeenUpdates, SeenWeights
-from tacit.audit.ranking import Ranking, draw_roc, measure_ranking
+from tacit.audit.property.attacks import (
+    ClassifySets,
+    ReadUpdates,
+    SeenUpdates,
+    SeenWeights,
+    classify_sorted,
+)
 from tacit.audit.views import Attack, seeded
 
 UPDATE_ATTACKS: dict[str, Attack[SeenUpdates, Tensor]] = {"updates": ReadUpdates()}

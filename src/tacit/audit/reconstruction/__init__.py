@@ -1,6 +1,15 @@
 """Reconstruction: the rows behind an update of federated learning."""
 
-from tacit.audit.reconstruction.analytic import infer_labels, invert_linear
+from tacit.audit.reconstruction.attacks import (
+    MatchDirection,
+    MatchExactly,
+    dlg,
+    guess_blindly,
+    idlg,
+    infer_labels,
+    invert_linear,
+    match_cosine,
+)
 from tacit.audit.reconstruction.game import (
     ATTACKS,
     THREAT,
@@ -9,14 +18,6 @@ from tacit.audit.reconstruction.game import (
     audit_round,
     choose_attacks,
     sweep_defence,
-)
-from tacit.audit.reconstruction.matching import (
-    MatchDirection,
-    MatchExactly,
-    dlg,
-    guess_blindly,
-    idlg,
-    match_cosine,
 )
 from tacit.audit.reconstruction.models import lenet, small_resnet
 from tacit.audit.reconstruction.newton import MatchNewton, match_newton, match_together

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from tacit.audit.findings import Finding, Threat, draw_sweep, judge
-from tacit.audit.reconstruction.analytic import invert_linear
-from tacit.audit.reconstruction.matching import (
+from tacit.audit.reconstruction.attacks import (
     MatchDirection,
     dlg,
     guess_blindly,
     idlg,
+    invert_linear,
     match_cosine,
 )
 from tacit.audit.reconstruction.newton import LARGEST_JACOBIAN, MatchNewton, match_newton

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vmap
 
-from tacit.audit.reconstruction.analytic import infer_labels
-from tacit.audit.reconstruction.matching import MatchExactly, best_of
+from tacit.audit.reconstruction.attacks import MatchExactly, best_of, infer_labels
 from tacit.audit.reconstruction.views import Rebuilt, SeenUpdate, do_work
 from tacit.errors import ConfigError
 

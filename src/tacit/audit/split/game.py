@@ -1,21 +1,24 @@
 """The audit of a finished split model, as its report shows it; gradients are another view."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
+from tacit.audit.estimators import Ranking, auc, average, proportion
 from tacit.audit.split.attacks import (
     cluster,
     fine_tune,
     fine_tune_whitened,
     gradient_norm,
+    group,
+    group_and_name,
     reconstruct,
     train_from_scratch,
 )
-from tacit.audit.split.gradients import group, group_and_name
-from tacit.audit.split.score import beside, score_clusters, score_inputs, score_labels
 from tacit.audit.split.views import (
     Make,
     SeenLayer,
@@ -46,7 +49,7 @@ _COMPLETIONS: dict[str, Attack[SeenLayer, Tensor]] = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Target:
+class SplitTarget:
     """A trained split model and the rows on which it is attacked; the audit's own knowledge.
 
     Attributes:
@@ -68,7 +71,7 @@ class Target:
     as_sent: Callable[[Tensor], Tensor] = lambda h: h
 
 
-def audit_labels(target: Target, *, per_class: int = 1, seed: int = 0) -> tuple[Metric, ...]:
+def audit_labels(target: SplitTarget, *, per_class: int = 1, seed: int = 0) -> tuple[Metric, ...]:
     """Attack the labels with `per_class` leaked labels of every class, and without any.
 
     The references are the attacker's base lines without a bottom model: a model from scratch on
@@ -107,7 +110,7 @@ def audit_labels(target: Target, *, per_class: int = 1, seed: int = 0) -> tuple[
     return tuple(found)
 
 
-def audit_inputs(target: Target, *, seed: int = 0) -> Metric:
+def audit_inputs(target: SplitTarget, *, seed: int = 0) -> Metric:
     """Attack the inputs with a decoder trained on the pool of pairs that leaked."""
     generator = seeded(seed)
     seen = see_cut(
@@ -119,3 +122,51 @@ def audit_inputs(target: Target, *, seed: int = 0) -> Metric:
 
 def _cluster(name: str, seen: SeenLayer, truth: Tensor, generator: torch.Generator) -> Metric:
     return score_clusters(name, cluster(seen, generator=generator), truth, seen.classes)
+
+
+def score_labels(name: str, guess: Tensor, truth: Tensor) -> Metric:
+    """Return the share of labels that were guessed."""
+    hits = int((guess.cpu() == truth.cpu()).sum())
+    return proportion(name, hits, len(truth))
+
+
+def score_clusters(name: str, guess: Tensor, truth: Tensor, classes: int) -> Metric:
+    """Return the share that the best naming of the clusters gets right (eq. 4-26).
+
+    The naming uses the truth (Hungarian method), so this is what a lucky attacker gets at most;
+    it is above 1 / classes even if the clusters say nothing.
+    """
+    table = np.zeros((classes, classes), np.int64)
+    np.add.at(table, (guess.cpu().numpy(), truth.cpu().numpy()), 1)
+    rows, columns = linear_sum_assignment(-table)
+    return proportion(name, int(table[rows, columns].sum()), len(truth), note="best naming")
+
+
+def score_ranking(name: str, scores: Tensor, is_positive: Tensor) -> Metric:
+    """Return the area under the ROC curve of a score for a yes-or-no secret; ½ is a guess."""
+    truth = is_positive.cpu().numpy().astype(bool)
+    value, low, high = auc(Ranking(scores.cpu().double().numpy(), truth))
+    return Metric(name=name, value=value, unit="AUC", samples=len(truth), low=low, high=high)
+
+
+def score_inputs(name: str, guess: Tensor, truth: Tensor, known: Tensor) -> Metric:
+    """Return the mean squared error of guessed inputs.
+
+    The reference is the error of guessing the mean of the inputs that leaked.
+    """
+    truth = truth.flatten(1).double().cpu()
+    errors = (guess.flatten(1).double().cpu() - truth).square().mean(1)
+    blind = (known.flatten(1).double().cpu().mean(0) - truth).square().mean()
+    return average(
+        name,
+        errors.tolist(),
+        "squared error",
+        reference=float(blind),
+        note="reference: the mean of the leaked inputs",
+    )
+
+
+def beside(metric: Metric, base: Metric) -> Metric:
+    """Put a base line beside what an attack got."""
+    note = f"reference: {base.name}"
+    return replace(metric, reference=base.value, note=f"{metric.note}; {note}".lstrip("; "))

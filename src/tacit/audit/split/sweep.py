@@ -7,14 +7,13 @@ Ray cluster.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import nn
 
-from tacit.audit.split.course import Told, audit_gradients
-from tacit.audit.split.game import Target, audit_inputs, audit_labels
-from tacit.audit.split.training import Watch
+from tacit.audit.split.game import SplitTarget, audit_inputs, audit_labels
+from tacit.audit.split.report import Told, audit_gradients
+from tacit.audit.split.views import Watch
 from tacit.cluster import open_cluster
 from tacit.party import Progress
 from tacit.result import Curve, Metric
@@ -58,7 +57,7 @@ class CutAudit:
 
 
 @dataclass(frozen=True)
-class Point:
+class Swept:
     """One model of the sweep: how well it does its task, and how well it is attacked.
 
     Attributes:
@@ -74,12 +73,8 @@ class Point:
     gradients: float
 
 
-class Trial(Protocol):
-    """Trains and attacks the model with the main defence at one strength."""
-
-    def __call__(self, strength: float) -> Point:
-        """Return what came out."""
-        ...
+Trial = Callable[[float], Swept]
+"""Trains and attacks the model with the main defence at one strength."""
 
 
 def audit_whole(
@@ -149,7 +144,7 @@ def draw_sweep(
 
 def sweep_here(
     trial: Trial, strengths: Sequence[float], *, report: Callable[[int], None] = lambda done: None
-) -> list[Point]:
+) -> list[Swept]:
     """Try one strength after the other."""
     found = []
     for strength in strengths:
@@ -164,7 +159,7 @@ def sweep_on_ray(
     *,
     address: str,
     report: Callable[[int], None] = lambda done: None,
-) -> list[Point]:
+) -> list[Swept]:
     """Try all strengths at once, as tasks of a Ray cluster, one core each.
 
     The cluster's machines get the data of all parties, which only `tacit run` has: they must be
@@ -190,7 +185,7 @@ def sweep_on_ray(
         return found
 
 
-def try_strength(spec: SplitSpec, data: WholeData, per_class: int, strength: float) -> Point:
+def try_strength(spec: SplitSpec, data: WholeData, per_class: int, strength: float) -> Swept:
     """Train the whole model here with the main defence at one strength, and attack it."""
     defended = replace(spec.split, defend=_with(spec.defences[0], strength))
     trial = replace(spec, split=defended)
@@ -200,7 +195,7 @@ def try_strength(spec: SplitSpec, data: WholeData, per_class: int, strength: flo
     told = watch_training(trial, halves, data)
     target = target_of(trial, halves.bottom, data)
     found = audit_labels(target, per_class=per_class)
-    return Point(
+    return Swept(
         accuracy=halves.accuracy(data.test_x, data.test_y),
         # The stronger of the two completions: the attacker may choose.
         attack=max(one.value or 0.0 for one in found[2:4]),
@@ -239,12 +234,12 @@ def target_of(
     data: WholeData,
     *,
     before: str | None = None,
-) -> Target:
+) -> SplitTarget:
     """Return what the audit attacks, with rows for the attacker and rows to attack."""
     with torch.no_grad():
         width = bottom(data.train_x[:2]).shape[1]
     codec = make_codec(spec.split.compress, width)
-    return Target(
+    return SplitTarget(
         bottom=bottom,
         make_model=lambda: spec.model(data.train_x.shape[1:], spec.classes),
         pool=(data.train_x[:_LARGEST_AUDIT], data.train_y[:_LARGEST_AUDIT]),
@@ -255,7 +250,7 @@ def target_of(
     )
 
 
-def _try_alone(trial: Trial, strength: float) -> Point:
+def _try_alone(trial: Trial, strength: float) -> Swept:
     torch.set_num_threads(1)
     return trial(strength)
 

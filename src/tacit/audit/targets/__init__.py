@@ -1,6 +1,5 @@
 """What audits attack: models by how they were trained, with trainers of more like them."""
 
-from tacit.audit.targets.audit import audit_target
 from tacit.audit.targets.federated import (
     FederatedTrainer,
     federated_target,
@@ -26,6 +25,7 @@ from tacit.audit.targets.target import (
     Side,
     Target,
     Tested,
+    audit_target,
     halve_rows,
     no_claim,
     picture_of,

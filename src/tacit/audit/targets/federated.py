@@ -15,7 +15,7 @@ from tacit.audit.membership import Effort
 from tacit.audit.privacy import run_one_round
 from tacit.audit.privacy.claims import claim_of_spec, try_federated
 from tacit.audit.reconstruction import Round, Work, audit_round, choose_attacks, do_work
-from tacit.audit.target import TorchClassifier, code_of, code_of_module, fresh
+from tacit.audit.target import TorchClassifier, code_of, code_of_module
 from tacit.audit.targets.own import Build
 from tacit.audit.targets.target import (
     Shaped,
@@ -26,6 +26,7 @@ from tacit.audit.targets.target import (
     picture_of_set,
     to_pictures,
 )
+from tacit.audit.views import fresh
 from tacit.data.partition import Partition, data_generator, divide
 from tacit.errors import ConfigError
 from tacit.federated import (

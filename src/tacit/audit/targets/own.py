@@ -25,10 +25,9 @@ from tacit.audit.target import (
     Trainer,
     code_of,
     code_of_module,
-    fresh,
 )
 from tacit.audit.targets.target import Side, Target, Tested, picture_of_set, take_rows
-from tacit.audit.views import prg_of
+from tacit.audit.views import fresh, prg_of
 from tacit.data import Rows, Source, load_file, split_dataset
 from tacit.dp import DpSgd, train_dp_sgd
 from tacit.errors import ConfigError, DataError

@@ -10,8 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from tacit.audit.findings import Finding, Threat, judge
-from tacit.audit.split import CutAudit, Watch, audit_gradients, audit_inputs, audit_labels
-from tacit.audit.split import Target as SplitTarget
+from tacit.audit.split import (
+    CutAudit,
+    SplitTarget,
+    Watch,
+    audit_gradients,
+    audit_inputs,
+    audit_labels,
+)
 from tacit.audit.target import TorchClassifier, code_of
 from tacit.audit.targets.target import Side, Target, halve_rows, picture_of_set
 from tacit.errors import ConfigError, DataError

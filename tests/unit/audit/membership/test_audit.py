@@ -7,8 +7,8 @@ from sklearn.ensemble import RandomForestClassifier
 from torch import nn
 
 from tacit.audit import SklearnTrainer, TorchTrainer
-from tacit.audit.membership import SETTINGS, Effort, Push, audit_membership, most_exposed
-from tacit.audit.ranking import Ranking
+from tacit.audit.estimators import Ranking
+from tacit.audit.membership import GAMES, Effort, Push, audit_membership, most_exposed
 from tacit.errors import ConfigError, DataError
 
 ROWS = 80
@@ -39,7 +39,7 @@ def test_an_overfitted_model_is_found_out_under_every_threat(sides, model):
     push, effort = Push(warm_rounds=5, rounds=3), Effort(shadows=4)
     audit = audit_membership(model, *sides, trainer=TRAINER, effort=effort, push=push)
     assert {one.threat.name for one in audit.findings} == {
-        one.threat.name for one in SETTINGS.values()
+        one.threat.name for one in GAMES.values()
     }
     value = {one.attack: one.headline.value for one in audit.findings}
     for attack in ("loss", "label robustness", "LiRA, online", "RMIA, online", "gradient norm"):

@@ -10,7 +10,6 @@ from support.mpc import ROLES
 from support.training import train_plan
 from tacit.audit.permutation import (
     LabSettings,
-    PermutedView,
     claims,
     count_recognised,
     first_arguments,
@@ -106,7 +105,7 @@ def test_a_viewer_with_the_weights_recognises_every_row_and_without_them_none(di
 
 def test_under_permuted2_the_second_party_is_the_viewer(digits):
     findings = study(make_subject(digits, protocol="permuted2"), SETTINGS)
-    assert findings.viewer == ROLES.second
+    assert findings.subject.viewer == ROLES.second
     assert findings.recognitions[0].hits == findings.recognitions[0].trials
 
 
@@ -147,9 +146,9 @@ def test_the_scores_of_a_linear_model_are_one_number_per_row(digits):
 
 def test_a_candidate_whose_values_were_all_seen_comes_first():
     guesses = torch.tensor([[0.0, 1.0], [2.0, 3.0], [2.0, 9.0]])
-    view = PermutedView(seen=torch.tensor([3.0, 7.0, 2.0, 8.5]), guesses=guesses)
-    assert rank_candidates(view).tolist()[0] == 1
-    assert count_recognised(view, [1, 2]) == 2
+    seen = torch.tensor([3.0, 7.0, 2.0, 8.5])
+    assert rank_candidates(seen, guesses).tolist()[0] == 1
+    assert count_recognised(seen, guesses, [1, 2]) == 2
 
 
 def test_rows_that_come_again_are_found_by_their_sorted_values():

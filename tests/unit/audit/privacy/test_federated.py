@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from support.federated import make_spec
 from tacit.audit.privacy import audit_federated_rounds, federated, run_one_round
-from tacit.audit.privacy.noise import CAUGHT, gaussian_tail, try_count
+from tacit.audit.privacy.bounds import CAUGHT, gaussian_tail, try_count
 from tacit.errors import ConfigError
 from tacit.federated import Privacy, round_config
 from tacit.jobs.kinds import load_job

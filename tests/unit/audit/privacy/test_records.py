@@ -8,8 +8,8 @@ import pytest
 import tacit
 from support.federated import make_spec
 from tacit.audit.privacy import audit_federated_rounds
+from tacit.audit.privacy.bounds import CONFIDENCE
 from tacit.audit.privacy.federated import try_records
-from tacit.audit.privacy.noise import CONFIDENCE
 from tacit.errors import ConfigError
 from tacit.federated import Privacy
 from tacit.federated.records import train_records

@@ -10,10 +10,10 @@ from tacit.audit import seeded
 from tacit.audit.split import (
     ATTACKS,
     SeenCut,
-    SeenGradients,
     SeenLayer,
+    SeenReturned,
     SeenRows,
-    Target,
+    SplitTarget,
     audit_inputs,
     audit_labels,
     cluster,
@@ -179,11 +179,11 @@ def test_gradient_norms_betray_a_rare_class_and_nothing_without_one():
     generator = seeded(0)
     is_rare = torch.arange(ROWS) % 10 == 0
     gradients = torch.randn(ROWS, WIDTH, generator=generator)
-    scores = gradient_norm(SeenGradients(gradients=gradients), generator=generator)
+    scores = gradient_norm(SeenReturned(gradients=gradients), generator=generator)
     null = score_ranking("x", scores, is_rare)
     assert null.low < 0.5 < null.high
     longer = torch.where(is_rare[:, None], 2 * gradients, gradients)
-    scores = gradient_norm(SeenGradients(gradients=longer), generator=generator)
+    scores = gradient_norm(SeenReturned(gradients=longer), generator=generator)
     assert score_ranking("x", scores, is_rare).low > 0.9
     with pytest.raises(DataError, match="both kinds"):
         score_ranking("x", scores, torch.ones(ROWS, dtype=torch.bool))
@@ -206,7 +206,7 @@ def test_inputs_come_back_from_a_layer_that_holds_them_and_not_from_noise():
 
 
 def test_an_attack_is_handed_an_observation_without_the_truth():
-    for seen in (SeenLayer, SeenRows, SeenGradients, SeenCut):
+    for seen in (SeenLayer, SeenRows, SeenReturned, SeenCut):
         names = {field.name for field in fields(seen)}
         assert not names & {"truth", "labels", "target_labels", "bottom", "top", "target_inputs"}
 
@@ -232,7 +232,7 @@ def test_a_whole_audit_puts_the_base_lines_beside():
     seen, truth = layer(3.0)
     x = seen.targets
     bottom = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LeakyReLU())
-    target = Target(
+    target = SplitTarget(
         bottom=bottom,
         make_model=make_model,
         pool=(x[:500], truth[:500]),

@@ -6,7 +6,7 @@ from torch import nn
 
 from support.split import FEATURES, WIDTH, make_bottom
 from tacit.audit import clopper_pearson, seeded
-from tacit.audit.split import SeenGradients, gradient_norm, score_ranking
+from tacit.audit.split import SeenReturned, gradient_norm, score_ranking
 from tacit.ring import Prg
 from tacit.split import Defence
 from tacit.split.defend import blur_gradient, hide_labels, keep_probability
@@ -34,7 +34,7 @@ def rare_labels():
 def leak(defences):
     labels = rare_labels()
     rows, _ = gradients(labels, defences)
-    scores = gradient_norm(SeenGradients(gradients=rows), generator=seeded(0))
+    scores = gradient_norm(SeenReturned(gradients=rows), generator=seeded(0))
     return score_ranking("x", scores, labels == 1)
 
 

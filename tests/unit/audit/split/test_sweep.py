@@ -7,7 +7,7 @@ import pytest
 
 from support.machine import FakeRay
 from tacit.audit.split import CutAudit, audit_whole
-from tacit.audit.split.sweep import Point, draw_sweep, sweep_here, sweep_on_ray, try_strength
+from tacit.audit.split.sweep import Swept, draw_sweep, sweep_here, sweep_on_ray, try_strength
 from tacit.data import load_dataset
 from tacit.party import Progress
 from tacit.split import CutSpec, Defence, NetworkSpec, SplitData, SplitSpec, TrainingPace
@@ -28,7 +28,7 @@ def iris():
 
 
 def half(strength):
-    return Point(accuracy=strength / 2, attack=strength, base_line=0.5, gradients=1.0)
+    return Swept(accuracy=strength / 2, attack=strength, base_line=0.5, gradients=1.0)
 
 
 def test_strengths_are_tried_in_the_order_asked_for_and_counted():
