@@ -26,7 +26,7 @@ from bench import VenvPeer, prepare_environment
 from torch import Tensor
 
 from tacit.audit import Ranking, auc, seeded, toss, tpr_at
-from tacit.audit.membership import ATTACKS, SETTINGS, SeenScores, SeenShadows
+from tacit.audit.membership import ATTACKS, GAMES, SeenScores, SeenShadows
 
 Row = dict[str, Any]
 HERE = Path(__file__).parents[1]
@@ -103,7 +103,7 @@ def score_ours(kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return (targets, rows) scores of every attack on outputs."""
     labels, coins = torch.from_numpy(kept["labels"]), torch.from_numpy(kept["coins"])
     shadows = torch.from_numpy(kept["outputs"])
-    names = (*SETTINGS["scores"].attacks, *SETTINGS["shadows"].attacks)
+    names = (*GAMES["scores"].attacks, *GAMES["shadows"].attacks)
     found: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for outputs in torch.from_numpy(kept["target_outputs"]):
         scores = SeenScores(log_probs=outputs, labels=labels)
@@ -111,7 +111,7 @@ def score_ours(kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             log_probs=outputs, labels=labels, shadow_log_probs=shadows, shadow_coins=coins
         )
         for name in names:
-            seen = scores if name in SETTINGS["scores"].attacks else shadowed
+            seen = scores if name in GAMES["scores"].attacks else shadowed
             found[name].append(ATTACKS[name](seen, generator=seeded(0)))
     return {f"tacit, {name}": np.stack(one) for name, one in found.items()}
 

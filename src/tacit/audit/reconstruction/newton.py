@@ -64,28 +64,10 @@ class MatchNewton:
     def _start(self, seen: SeenUpdate, generator: torch.Generator) -> Rebuilt:
         warm = MatchExactly(steps=self.warm_up, restarts=1)(seen, generator=generator)
         low, high = seen.bounds
-        rows, distance = self._descend(seen, warm.rows, infer_labels(seen))
-        return Rebuilt(rows=rows.clamp(low, high), labels=warm.labels, distance=distance)
-
-    def _descend(self, seen: SeenUpdate, rows: Tensor, labels: Tensor) -> tuple[Tensor, float]:
-        wanted = _flat(seen.update)
-        scale = wanted.norm().clamp_min(1e-30)
-
-        def miss(x: Tensor) -> Tensor:
-            off: Tensor = _flat(do_work(seen.model, x, labels, seen.work)) - wanted
-            return off.div(scale)
-
-        basis = torch.eye(rows.numel()).to(rows).view(-1, *rows.shape)
-        r, damping = miss(rows), 1e-6
-        for _ in range(self.steps):
-            if float(r @ r) < self.fits:
-                break
-            columns = _columns(miss, rows, basis, self.chunk)
-            tried = _try_dampings(miss, rows, r, columns, damping)
-            if tried is None:
-                break
-            rows, r, damping = tried
-        return rows, float(r @ r)
+        rows, distance = _descend([seen], warm.rows[None], infer_labels(seen)[None], self)
+        return Rebuilt(
+            rows=rows[0].clamp(low, high), labels=warm.labels, distance=float(distance[0])
+        )
 
 
 match_newton = MatchNewton()
@@ -106,32 +88,31 @@ def match_together(
         raise ConfigError("wanted updates of one model, with rows of one shape and number")
     precise = [_doubled(one) for one in seen]
     labels = torch.stack([infer_labels(one) for one in precise])
-    rows = torch.zeros(len(seen), seen[0].records, *seen[0].shape).to(precise[0].update[0])
+    (low, high), shape = seen[0].bounds, (seen[0].records, *seen[0].shape)
+    rows = torch.zeros(len(seen), *shape).to(precise[0].update[0])
     best = torch.full((len(seen),), torch.inf).to(rows)
     for _ in range(settings.restarts):
         left = torch.nonzero(best >= settings.fits).view(-1)
         if not len(left):
             break
         chosen = [precise[at] for at in left.tolist()]
-        found, distance = _descend_together(chosen, labels[left], settings, generator)
+        start = torch.empty(len(chosen), *shape).uniform_(low, high, generator=generator).to(rows)
+        found, distance = _descend(chosen, start, labels[left], settings)
         is_better = distance < best[left]
         rows[left[is_better]], best[left[is_better]] = found[is_better], distance[is_better]
-    low, high = seen[0].bounds
     return [
         Rebuilt(rows=one.clamp(low, high).to(seen[0].update[0]), labels=label, distance=float(d))
         for one, label, d in zip(rows, labels, best, strict=True)
     ]
 
 
-def _descend_together(
-    seen: Sequence[SeenUpdate], labels: Tensor, settings: MatchNewton, generator: torch.Generator
+def _descend(
+    seen: Sequence[SeenUpdate], rows: Tensor, labels: Tensor, settings: MatchNewton
 ) -> tuple[Tensor, Tensor]:
-    """Return rows (clients, records, …) and the squared distances that they reach."""
-    model, work, (low, high) = seen[0].model, seen[0].work, seen[0].bounds
+    """Go down from (clients, records, …) rows; return where, and the squared distances there."""
+    model, work = seen[0].model, seen[0].work
     wanted = torch.stack([_flat(one.update) for one in seen])
     scale = wanted.norm(dim=1, keepdim=True).clamp_min(1e-30)
-    shape = (len(seen), seen[0].records, *seen[0].shape)
-    rows = torch.empty(shape).uniform_(low, high, generator=generator).to(wanted)
 
     def one_update(x: Tensor, y: Tensor) -> Tensor:
         return _flat(do_work(model, x, y, work))
@@ -151,12 +132,12 @@ def _descend_together(
         if not bool(active.any()):
             break
         columns = _columns(miss, rows, basis, settings.chunk).transpose(0, 1)
-        rows, r, damping, moved = _step_together(miss, rows, r, columns, damping, active)
+        rows, r, damping, moved = _step(miss, rows, r, columns, damping, active)
         stuck |= active & ~moved
     return rows, r.square().sum(1)
 
 
-def _step_together(
+def _step(
     miss: Miss, rows: Tensor, r: Tensor, columns: Tensor, damping: Tensor, active: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Move every active client by the first damped step that comes closer."""
@@ -191,25 +172,6 @@ def _columns(miss: Miss, rows: Tensor, basis: Tensor, chunk: int) -> Tensor:
 
     columns: Tensor = vmap(along, chunk_size=chunk)(basis)
     return columns
-
-
-def _try_dampings(
-    miss: Miss, rows: Tensor, r: Tensor, columns: Tensor, damping: float
-) -> tuple[Tensor, Tensor, float] | None:
-    """Return the first step that comes closer, with the next damping; None if none does."""
-    square, slope = columns @ columns.t(), columns @ r
-    size = square.diagonal().mean()
-    for _ in range(10):
-        padded = square + damping * size * torch.eye(len(square)).to(square)
-        root, failed = torch.linalg.cholesky_ex(padded)
-        if not int(failed):
-            step = torch.cholesky_solve(slope.unsqueeze(1), root)[:, 0]
-            moved = rows - step.view_as(rows)
-            after = miss(moved)
-            if float(after @ after) < float(r @ r):
-                return moved, after, max(damping / 10, 1e-12)
-        damping *= 10
-    return None
 
 
 def _doubled(seen: SeenUpdate) -> SeenUpdate:
