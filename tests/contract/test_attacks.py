@@ -5,6 +5,7 @@ the AUC of a blind guess, sqrt((m + n + 1) / (12 m n)).
 """
 
 import ast
+import importlib
 import inspect
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -192,6 +193,50 @@ def test_other_attacks_reach_their_views_and_no_game_either(module):
     }
     reach = {name for name in names if name.startswith("tacit.audit")}
     assert reach <= {f"tacit.audit.{name}" for name in {*MODULES[module], "views"}}
+
+
+VIEWS = {
+    "embedding": {"SeenHidden": "model depth hidden"},
+    "inversion": {
+        "SeenConfidences": "ask shape classes bounds",
+        "SeenAnswers": "ask own answers",
+        "SeenRecords": "ask rows labels column values shares",
+        "SeenCourse": "models updates work own own_labels classes bounds",
+    },
+    "membership": {
+        "SeenScores": "log_probs labels",
+        "SeenLabels": "answers labels",
+        "SeenShadows": "log_probs labels shadow_log_probs shadow_coins",
+        "SeenGradients": "norms losses known known_members",
+        "SeenRounds": "quiet pushed returned",
+    },
+    "memorisation": {
+        "SeenSpeech": "answer vocab context is_causal",
+        "SeenSpeakers": "speech prefixes second spell",
+    },
+    "privacy": {"SeenChange": "changes"},
+    "property": {
+        "SeenUpdates": "model updates records with_property without work",
+        "SeenWeights": "targets shadows has_property",
+    },
+    "reconstruction": {"SeenUpdate": "model update shape classes records work bounds labels"},
+    "split": {
+        "SeenLayer": "leaked leaked_labels targets classes",
+        "SeenRows": "leaked leaked_labels targets classes make_model",
+        "SeenReturned": "gradients",
+        "SeenCut": "leaked leaked_inputs targets",
+        "SeenTraining": "epochs rows is_whole classes defences inputs leaked leaked_labels",
+    },
+}
+"""All that any attacker holds: none of it the truth."""
+
+
+@pytest.mark.parametrize("package", VIEWS)
+def test_a_view_holds_nothing_but_what_its_attacker_has(package):
+    module = importlib.import_module(f"tacit.audit.{package}")
+    views = {name: fields(one) for name, one in vars(module).items() if name.startswith("Seen")}
+    found = {name: " ".join(one.name for one in held) for name, held in views.items()}
+    assert found == VIEWS[package]
 
 
 OTHERS = (
