@@ -118,8 +118,9 @@ def _sealed(model: LanguageModel, past: int) -> tuple[list[str], tuple[Leak, ...
             f"{forecast_file(vault, many):,} B at the user, below 1 kB at the owner"
         ]
     *prompt, token = plans = plan_passes(vault, passes)
+    begun = cost_in_a_row([plan.flow for plan in prompt])
     lines = [
-        f"The prompt, and the weights under masks: {_volume(cost_in_a_row(prompt))}",
+        f"The prompt, and the weights under masks: {_volume(begun)}",
         f"A token: {_volume(token.cost)}",
         *ahead,
     ]

@@ -48,7 +48,7 @@ def sum_forecasts(runs: Iterable[tuple[Plan, int]], *, before: Iterable[Round] =
     """
     rows, first = tuple(runs), tuple(before)
     plans = chain.from_iterable(repeat(plan, times) for plan, times in rows)
-    cost = cost_in_a_row(plans, before=first)
+    cost = cost_in_a_row([plan.flow for plan in plans], before=first)
     digest = hashlib.sha256(repr(first).encode() if first else b"")
     for plan, times in rows:
         digest.update(plan.digest() + times.to_bytes(8, "big"))

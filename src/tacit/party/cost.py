@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tacit.errors import DisagreementError
 from tacit.result import Cost, Leak, Phase, Result, Timing, Traffic
@@ -84,28 +84,21 @@ class CostTally:
         )
 
 
-class HasFlow(Protocol):
-    """A plan, as far as it says who sends what in which order."""
-
-    @property
-    def flow(self) -> tuple[tuple[Phase, Round], ...]:
-        """Return every round, with its phase."""
-        ...
-
-
-def cost_in_a_row(plans: Iterable[HasFlow], *, before: Iterable[Round] = ()) -> Cost:
-    """Return what runs of these plans cost one after the other.
+def cost_in_a_row(
+    flows: Iterable[Iterable[tuple[Phase, Round]]], *, before: Iterable[Round] = ()
+) -> Cost:
+    """Return what runs of plans cost one after the other, by their flows.
 
     Rounds are not simply added: who waits for nobody, such as a dealer, goes on with the next run.
 
     Args:
-        plans: in the order of their runs.
+        flows: every round of a plan with its phase, plans in the order of their runs.
         before: what is sent online before the first of them.
     """
     tally = CostTally()
     tally.add(before, "online")
-    for plan in plans:
-        for phase, messages in plan.flow:
+    for flow in flows:
+        for phase, messages in flow:
             tally.add((messages,), phase)
     return tally.cost()
 

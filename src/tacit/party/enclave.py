@@ -12,7 +12,6 @@ against a malicious one. A simulated enclave starts out fallen: it proves nothin
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, final
 
@@ -51,25 +50,6 @@ class Enclave(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Quote:
-    """What an enclave says: its measurement, what it is bound to, and who signs for that."""
-
-    measurement: bytes
-    signature: bytes
-    certificate: bytes
-
-    def to_bytes(self) -> bytes:
-        """Lay it out to be sent."""
-        return self.measurement + self.signature + self.certificate
-
-    @classmethod
-    def from_bytes(cls, octets: bytes) -> "Quote":
-        """Read what `to_bytes` wrote; whether it is true is another question."""
-        end = _HASH_BYTES + _SIGNATURE_BYTES
-        return cls(octets[:_HASH_BYTES], octets[_HASH_BYTES:end], octets[end:])
-
-
 @final
 class SimulatedEnclave:
     """An enclave without hardware, for trying out everything around it.
@@ -91,7 +71,7 @@ class SimulatedEnclave:
     def attest(self, data: bytes) -> bytes:
         """Sign the measurement and what it is bound to."""
         signature, certificate = sign(self._identity, _signed(self._measurement, data))
-        return Quote(self._measurement, signature, certificate).to_bytes()
+        return self._measurement + signature + certificate
 
     def seal(self, secret: bytes, *, label: bytes) -> bytes:
         """Encrypt under a key of the identity and the measurement."""
@@ -137,17 +117,20 @@ def measure(job_digest: bytes) -> bytes:
 def check_quote(octets: bytes, *, measurement: bytes, data: bytes, key: str) -> None:
     """Make sure that a quote is about this measurement and these data, signed by this key.
 
+    It is a measurement, a signature of it and of what it is bound to, and the certificate.
+
     Raises:
         InputError: it is not; says what is wrong.
     """
-    quote = Quote.from_bytes(octets)
-    if not quote.certificate or fingerprint(quote.certificate) != key:
+    end = _HASH_BYTES + _SIGNATURE_BYTES
+    measured, signature, certificate = octets[:_HASH_BYTES], octets[_HASH_BYTES:end], octets[end:]
+    if not certificate or fingerprint(certificate) != key:
         raise InputError("its quote is signed with another key than the one of its link")
-    if not verify_signature(quote.certificate, _signed(quote.measurement, data), quote.signature):
+    if not verify_signature(certificate, _signed(measured, data), signature):
         raise InputError("its quote is not for this session: changed, or an old one")
-    if quote.measurement != measurement:
+    if measured != measurement:
         raise InputError(
-            f"its enclave measures {quote.measurement.hex()[:16]}…, wanted {measurement.hex()[:16]}"
+            f"its enclave measures {measured.hex()[:16]}…, wanted {measurement.hex()[:16]}"
             "…: it runs other code or another job"
         )
 

@@ -142,23 +142,3 @@ class ByteSink(Protocol):
     def close(self) -> None:
         """Release the stream; what was written before still arrives."""
         ...
-
-
-class ByteSource(Protocol):
-    """Where encoded bytes come from."""
-
-    def read_first(self, buffer: memoryview) -> int | None:
-        """Read as ``read_into`` does, where the wait may be long."""
-        ...
-
-    def read_into(self, buffer: memoryview) -> int | None:
-        """Read some bytes; None if none came within one tick, 0 at the end of the stream."""
-        ...
-
-    def is_ready(self) -> bool:
-        """Return whether ``read_into`` would find bytes at once."""
-        ...
-
-    def close(self) -> None:
-        """Release the stream."""
-        ...

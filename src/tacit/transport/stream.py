@@ -27,7 +27,7 @@ from tacit.transport.frame import (
     label_bytes,
 )
 from tacit.transport.line import Line
-from tacit.transport.link import TICK_S, ByteSink, ByteSource
+from tacit.transport.link import TICK_S, ByteSink
 from tacit.transport.meter import Meter
 
 INLINE_BYTES = 1 << 16
@@ -212,7 +212,7 @@ class StreamIntake:
     into its final memory. The state survives between calls, so threads may take turns.
     """
 
-    def __init__(self, source: ByteSource, *, peer: str, limits: LinkLimits) -> None:
+    def __init__(self, source: "SocketSource", *, peer: str, limits: LinkLimits) -> None:
         self.last_heard = monotonic()
         self._source = source
         self._peer = peer
@@ -455,7 +455,7 @@ def socket_link(
 def stream_link(
     peer: str,
     sink: ByteSink,
-    source: ByteSource,
+    source: "SocketSource",
     *,
     meter: Meter,
     patience: Patience,

@@ -57,16 +57,13 @@ def see_course(
     defence: Callable[[Update], Update] | None = None,
 ) -> SeenCourse:
     """Train a model in place with honest clients, and return what the server saw of it."""
-    models, updates, rate = [], [], work.rate * work.steps
+    models, updates = [], []
     for _ in range(rounds):
         models.append(copy.deepcopy(model))
         found = tuple(do_work(model, rows, labels, work) for rows, labels in clients)
         found = tuple(defence(one) for one in found) if defence else found
         updates.append(found)
-        with torch.no_grad():
-            trained = [p for p in model.parameters() if p.requires_grad]
-            for parameter, *parts in zip(trained, *found, strict=True):
-                parameter -= rate * torch.stack(parts).mean(0)
+        _average(model, found, work)
     return SeenCourse(
         models=tuple(models),
         updates=tuple(updates),
@@ -114,29 +111,21 @@ class Painter:
         generator: torch.Generator,
     ) -> None:
         self._painting, self._rows, self._labels = painting, rows, labels
-        self._bounds, self._random = bounds, generator
-        pixels = prod(rows.shape[1:])
-        self._brush = started(
-            lambda: nn.Sequential(
-                nn.Linear(_NOISE, 64), nn.ReLU(), nn.Linear(64, pixels), nn.Sigmoid()
-            ),
-            generator,
-        ).to(rows)
-        self._optimiser = torch.optim.Adam(self._brush.parameters(), lr=5e-3)
+        self._random = generator
+        self._brush = _Brush(_NOISE, rows.shape[1:], bounds, generator)
+        self._brush.net.to(rows)
 
     def paint(self, count: int) -> Tensor:
         """Return pictures of the wanted class, as far as it is known by now."""
-        noise = torch.empty(count, _NOISE).normal_(generator=self._random).to(self._rows)
-        low, high = self._bounds
-        painted: Tensor = low + (high - low) * self._brush(noise)
-        return painted.view(count, *self._rows.shape[1:])
+        noise = torch.empty(count, _NOISE).normal_(generator=self._random)
+        return self._brush.paint(noise.to(self._rows))
 
     def take_part(self, model: nn.Module, work: Work) -> Update:
         """Learn from the joint model and answer with an update, as an honest client would."""
         wanted = torch.full((32,), self._painting.wanted)
         for _ in range(self._painting.steps):
             loss = nn.functional.cross_entropy(model(self.paint(32)), wanted.to(self._rows.device))
-            _step(self._optimiser, list(self._brush.parameters()), loss)
+            self._brush.learn(loss)
         rows, labels = self._rows, self._labels
         if self._painting.injected:
             false = self.paint(self._painting.injected).detach()
@@ -154,14 +143,17 @@ def train_with(
     work: Work,
 ) -> None:
     """Train a model in place with honest clients and one painter, by averaging their updates."""
-    rate = work.rate * work.steps
     for _ in range(rounds):
         updates = [do_work(model, rows, labels, work) for rows, labels in clients]
-        updates.append(painter.take_part(model, work))
-        with torch.no_grad():
-            own = [p for p in model.parameters() if p.requires_grad]
-            for parameter, *parts in zip(own, *updates, strict=True):
-                parameter -= rate * torch.stack(parts).mean(0)
+        _average(model, [*updates, painter.take_part(model, work)], work)
+
+
+@torch.no_grad()
+def _average(model: nn.Module, updates: Sequence[Update], work: Work) -> None:
+    """Move a model in place by the mean of its clients' updates."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for parameter, *parts in zip(trained, *updates, strict=True):
+        parameter -= work.rate * work.steps * torch.stack(parts).mean(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,17 +187,25 @@ class PaintVictim:
         clients = len(seen.updates[0])
         if self.victim >= clients:
             raise DataError(f"wanted one of clients 0 to {clients - 1}, got {self.victim}")
-        brush = _Brush(seen, generator)
+        brush = _Brush(_NOISE + seen.classes, seen.own.shape[1:], seen.bounds, generator)
+
+        def paint(wanted: Tensor) -> Tensor:
+            """Return a picture of each wanted class."""
+            noise = torch.empty(len(wanted), _NOISE).normal_(generator=generator)
+            words = nn.functional.one_hot(wanted, seen.classes).float()
+            return brush.paint(torch.cat([noise, words], dim=1))
+
         for model, updates in zip(seen.models, seen.updates, strict=True):
             judge = _Judge(model, generator)
             sides = [self._stand_in(seen, model, one, generator) for one in updates]
             victim = sides.pop(self.victim)
             for _ in range(self.steps):
-                judge.learn(seen, victim, sides, brush.paint(_draw(seen.classes, 32, generator)))
-                brush.learn(judge, _draw(seen.classes, 32, generator))
+                judge.learn(seen, victim, sides, paint(_draw(seen.classes, 32, generator)))
+                asked = _draw(seen.classes, 32, generator)
+                brush.learn(judge.displeased(paint(asked), asked))
         wanted = torch.arange(seen.classes).repeat_interleave(self.count)
         with torch.no_grad():
-            return brush.paint(wanted)
+            return paint(wanted)
 
     def _stand_in(
         self, seen: SeenCourse, model: nn.Module, update: Update, generator: torch.Generator
@@ -261,32 +261,33 @@ class _Judge:
 
 
 class _Brush:
-    """The generator: noise and a class go in, a picture comes out."""
+    """The generator: noise, and words if it knows any, go in, and a picture comes out."""
 
-    def __init__(self, seen: SeenCourse, generator: torch.Generator) -> None:
-        self._random, self._bounds, self._classes = generator, seen.bounds, seen.classes
-        self._shape = tuple(seen.own.shape[1:])
-        self._net = started(
+    def __init__(
+        self,
+        inputs: int,
+        shape: Sequence[int],
+        bounds: tuple[float, float],
+        generator: torch.Generator,
+    ) -> None:
+        self._shape, self._bounds = shape, bounds
+        self.net = started(
             lambda: nn.Sequential(
-                nn.Linear(_NOISE + seen.classes, 64),
-                *(nn.ReLU(), nn.Linear(64, prod(self._shape)), nn.Sigmoid()),
+                *(nn.Linear(inputs, 64), nn.ReLU()), *(nn.Linear(64, prod(shape)), nn.Sigmoid())
             ),
             generator,
         )
-        self._optimiser = torch.optim.Adam(self._net.parameters(), lr=5e-3)
+        self._optimiser = torch.optim.Adam(self.net.parameters(), lr=5e-3)
 
-    def paint(self, wanted: Tensor) -> Tensor:
-        """Return a picture of each wanted class."""
-        noise = torch.empty(len(wanted), _NOISE).normal_(generator=self._random)
-        words = nn.functional.one_hot(wanted, self._classes).float()
+    def paint(self, inputs: Tensor) -> Tensor:
+        """Return a picture for each row of inputs."""
         low, high = self._bounds
-        painted: Tensor = low + (high - low) * self._net(torch.cat([noise, words], dim=1))
-        return painted.view(len(wanted), *self._shape)
+        painted: Tensor = low + (high - low) * self.net(inputs)
+        return painted.view(len(inputs), *self._shape)
 
-    def learn(self, judge: _Judge, wanted: Tensor) -> None:
-        """Take one step towards what pleases the judge."""
-        loss = judge.displeased(self.paint(wanted), wanted)
-        _step(self._optimiser, list(self._net.parameters()), loss)
+    def learn(self, loss: Tensor) -> None:
+        """Take one step towards a smaller loss."""
+        _step(self._optimiser, list(self.net.parameters()), loss)
 
 
 def _draw(classes: int, count: int, generator: torch.Generator) -> Tensor:

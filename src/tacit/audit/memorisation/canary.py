@@ -1,7 +1,7 @@
 """Canaries: secrets made up by the audit and planted in a corpus, and how exposed they are."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,6 @@ from torch import Tensor
 from tacit.audit.estimators import clopper_pearson
 from tacit.audit.memorisation.views import SeenSpeech
 from tacit.errors import ConfigError, DataError
-from tacit.result import Metric
 
 _BLOCK = 512
 _LARGEST_EXPONENT = 600.0  # beyond it a claim says nothing, and exp overflows
@@ -80,19 +79,6 @@ class Exposure:
     high: float
     bits: float
     compared: int
-
-    def metric(self, name: str) -> Metric:
-        """Return the exposure for a report, beside the largest possible."""
-        return Metric(
-            name=name,
-            value=self.value,
-            unit="bits",
-            samples=self.compared,
-            low=self.low,
-            high=self.high,
-            reference=self.bits,
-            note="reference: log2 |R|, a canary learned by heart",
-        )
 
 
 def draw_canary(form: Format, *, generator: torch.Generator) -> int:
@@ -199,8 +185,8 @@ def _against(
 ) -> tuple[float, Tensor]:
     if draws < 1:
         raise ConfigError(f"the sampled rank needs at least one draw, got {draws}")
-    own = float(_losses(seen, form, iter([canary]))[0])
-    numbers = (draw_canary(form, generator=generator) for _ in range(draws))
+    own = float(_losses(seen, form, [canary])[0])
+    numbers = [draw_canary(form, generator=generator) for _ in range(draws)]
     return own, _losses(seen, form, numbers)
 
 
@@ -262,24 +248,11 @@ def _all_losses(seen: SeenSpeech, form: Format) -> Tensor:
     return total
 
 
-def _losses(seen: SeenSpeech, form: Format, numbers: Iterator[int]) -> Tensor:
+def _losses(seen: SeenSpeech, form: Format, numbers: Sequence[int]) -> Tensor:
     """Return −log p of the blank given the prefix, for every filling."""
-    found: list[Tensor] = []
-    for block in _blocks(numbers):
-        ids = torch.tensor([form.text(number) for number in block])
-        found.append(seen.losses(ids)[:, len(form.prefix) - 1 :].sum(1))
-    return torch.cat(found) if found else torch.empty(0)
-
-
-def _blocks(numbers: Iterator[int]) -> Iterator[list[int]]:
-    block: list[int] = []
-    for number in numbers:
-        block.append(number)
-        if len(block) == _BLOCK:
-            yield block
-            block = []
-    if block:
-        yield block
+    ids = torch.tensor([form.text(number) for number in numbers])
+    found = torch.cat([seen.losses(block) for block in torch.split(ids, _BLOCK)])
+    return found[:, len(form.prefix) - 1 :].sum(1)
 
 
 def spell_canary(
