@@ -68,7 +68,7 @@ def draw_planned(name: str) -> str:
     """Draw the plan of the network under a protocol of `tacit.mpc`."""
     protocol = find_protocol(name)
     # Where the second party sees values, it is to be the owner of the data.
-    pair = ("lab", "hospital") if protocol.second_sees else ("hospital", "lab")
+    pair = ("lab", "hospital") if "second" in protocol.shows_to else ("hospital", "lab")
     roles = Roles(*pair, "dealer") if protocol.has_dealer else Roles(*pair)
     plan = make_plan(network, protocol, roles, frac_bits=16)
     rows: list[Row] = [

@@ -7,10 +7,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.mpc import ALICE, BOB, CAROL, PARTIES, simulate
+from support.mpc import ALICE, BOB, CAROL, PARTIES, ROLES, simulate
 from support.operations import FRAC_BITS, OPERATIONS, ULP, PlainOps
 from tacit.errors import DataError, InputError, RangeError
-from tacit.mpc import PROTOCOLS
+from tacit.mpc import PROTOCOLS, make_plan
 from tacit.nn import TorchOps, linear, logistic_class, logistic_score
 
 
@@ -60,6 +60,14 @@ def test_the_ledger_holds_what_the_plan_said_would_leak(protocol, operation):
     run = simulate(binary(op), protocol=protocol, inputs={ALICE: {"x": ones}, BOB: {"y": ones}})
     for party in PARTIES:
         assert run.leaks[party] == run.plan.leaks
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_protocol_shows_values_to_those_whom_it_declares_and_to_nobody_else(protocol):
+    found = PROTOCOLS[protocol]
+    plans = [make_plan(binary(op), found, ROLES, frac_bits=16) for op, _ in OPERATIONS.values()]
+    viewers = {one.to for plan in plans for one in plan.leaks if one.kind == "protocol"}
+    assert viewers == {getattr(ROLES, seat) for seat in found.shows_to}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -13,7 +13,7 @@ import torch
 
 from support.crypto import complaints, related
 from support.mpc import ALICE, BOB, CAROL, simulate
-from tacit.mpc import PROTOCOLS, find_protocol, narrow
+from tacit.mpc import PROTOCOLS, narrow
 from tacit.mpc.protocols.permuted2.kernel import SeenBySecond
 from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
 from transcript.test_transcripts import (
@@ -27,9 +27,9 @@ from transcript.test_transcripts import (
 )
 
 VIEWERS = {
-    name: BOB if find_protocol(name).second_sees else CAROL
-    for name in PROTOCOLS
-    if find_protocol(name).shows_values
+    name: BOB if "second" in protocol.shows_to else CAROL
+    for name, protocol in PROTOCOLS.items()
+    if protocol.shows_to
 }
 HELPED = [name for name, viewer in VIEWERS.items() if viewer == CAROL]
 SECONDED = [name for name, viewer in VIEWERS.items() if viewer == BOB]

@@ -7,19 +7,24 @@ uniform, and every pair of words too. A mask that is missing, known or used twic
 in no other test.
 """
 
+from dataclasses import dataclass, replace
+
 import pytest
 import torch
 
 from support.crypto import complaints, related
 from support.mpc import ALICE, BOB, CAROL, MEETING, PARTIES, ROLES, Wiretap, simulate
 from tacit import ring
-from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, serve
+from tacit.errors import TacitError
+from tacit.mpc import PROTOCOLS, Share, compute, find_protocol, make_plan, registry, serve
+from tacit.mpc.contract import Declaration
 from tacit.mpc.functions.attention import saturated
 from tacit.mpc.functions.norms import RangeWatch, _excess
 from tacit.mpc.functions.poles import FEW
 from tacit.mpc.material.randomness import unpack
-from tacit.mpc.narrow import sign_extend, uncut
 from tacit.party import run_threads
+from tacit.party.cost import CostedMessage
+from tacit.result import Leak
 
 SAMPLES = 4096  # a multiple of 64: bit planes are full words
 
@@ -202,7 +207,7 @@ def single(messages):
 
 
 # All whose computing parties see nothing; what others see is checked in `test_permuted`.
-BLIND = [name for name in PROTOCOLS if not find_protocol(name).second_sees]
+BLIND = [name for name, one in PROTOCOLS.items() if one.shows_to <= {"dealer"}]
 CASES = [
     # What attention is made of is here by itself; with tags it takes long.
     pytest.param(
@@ -221,6 +226,8 @@ def test_a_computing_party_receives_uniform_words(protocol, kernel, corrupt):
     program = elementwise(KERNELS[kernel])
     run = simulate(program, protocol=protocol, inputs=secrets(), corrupt=corrupt)
     assert_carries_nothing(run, corrupt)
+    if "dealer" not in find_protocol(protocol).shows_to:
+        assert run.received[CAROL] == []
 
 
 @pytest.mark.parametrize("corrupt", [ALICE, BOB])
@@ -244,41 +251,60 @@ def test_a_few_numbers_compared_with_many_thresholds_are_hidden_too(function, ro
     assert_carries_nothing(run, corrupt)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_the_dealer_of_sealed_receives_nothing(kernel):
-    run = simulate(elementwise(KERNELS[kernel]), inputs=secrets())
-    assert run.received[CAROL] == []
+@dataclass(frozen=True)
+class Shows:
+    """A kernel that shows P1 what it computes on; its declaration says so, or not."""
+
+    says_so: bool
+
+    def declare(self, roles, *operands):
+        (x,) = operands
+        leak = Leak(to=roles.second, what="x", why="test", kind="protocol", elements=x.elements)
+        message = CostedMessage(roles.first, roles.second, 8 * x.elements)
+        return Declaration(out=x, rounds=((message,),), leaks=(leak,) * self.says_so)
+
+    def run(self, channel, material, *operands):
+        (x,) = operands
+        if channel.is_first:
+            channel.send(channel.other, x.words.contiguous())
+            return Share(torch.zeros_like(x.words), x.spec)
+        return Share(x.words + channel.recv(channel.other, x.spec.shape), x.spec)
 
 
-def test_the_helper_of_permuted3_receives_shares_that_are_uniform_one_by_one():
-    program = elementwise(KERNELS["gelu of a product"])
-    run = simulate(program, protocol="permuted3", inputs=secrets(), corrupt=CAROL)
-    shares = [words for tag, words in run.received[CAROL]]
-    assert len(shares) == 2
-    for share in shares:
-        assert complaints(share) == []
+def relu_that_shows(monkeypatch, **declared):
+    """Make a protocol whose relu shows its input, and a program that uses it."""
+    kernels = {**PROTOCOLS["sealed"].kernels, "elementwise": lambda *_: Shows(**declared)}
+    shown = replace(PROTOCOLS["sealed"], name="shown", kernels=kernels)
+    monkeypatch.setattr(registry, "PROTOCOLS", {**PROTOCOLS, "shown": shown})
+    return elementwise(lambda ops, x, y, z: ops.relu(x))
 
 
-def test_the_helper_of_permuted3_sees_the_values_in_an_order_it_cannot_know():
-    count = 64
+def test_a_kernel_that_shows_what_its_protocol_does_not_declare_is_refused(monkeypatch):
+    program = relu_that_shows(monkeypatch, says_so=True)
+    with pytest.raises(TacitError, match="Shows shows x to 'bob'"):
+        simulate(program, protocol="shown", inputs=secrets())
 
-    def program(ops):
-        x = ops.input("x", owner=ALICE, shape=(count,), bound=64.0)
-        ops.sigmoid(x)
 
-    values = torch.arange(count, dtype=torch.float64)
-    orders = []
-    for _ in range(3):
-        run = simulate(
-            program, protocol="permuted3", inputs={ALICE: {"x": values}}, frac_bits=0, corrupt=CAROL
-        )
-        left, right = (uncut(words, 4) for _, words in run.received[CAROL])
-        orders.append(sign_extend(left + right, 4).tolist())
-        assert sorted(orders[-1]) == values.tolist(), "the helper sees the multiset, as declared"
-    # Three orders of 64 elements coincide, or keep more than 16 places, with chance below 1e-12.
-    for order in orders:
-        assert sum(place == value for place, value in enumerate(order)) <= 16
-    assert orders[0] != orders[1] != orders[2]
+def test_a_kernel_that_shows_something_and_says_nothing_is_noticed_by_these_checks(monkeypatch):
+    program = relu_that_shows(monkeypatch, says_so=False)
+    run = simulate(program, protocol="shown", inputs=secrets(), corrupt=BOB)
+    with pytest.raises(AssertionError, match="bob"):
+        assert_carries_nothing(run, BOB)
+
+
+@pytest.mark.parametrize("name", [name for name, one in PROTOCOLS.items() if one.shows_to])
+def test_a_protocol_under_another_name_declares_what_it_shows_or_is_refused(monkeypatch, name):
+    original, program = PROTOCOLS[name], elementwise(KERNELS["relu"])
+    copies = {
+        "copy": replace(original, name="copy"),
+        "silent": replace(original, name="silent", shows_to=frozenset()),
+    }
+    monkeypatch.setattr(registry, "PROTOCOLS", {**PROTOCOLS, **copies})
+    assert find_protocol("sealed; activations: copy").shows_to == original.shows_to
+    assert make_plan(program, copies["copy"], ROLES, frac_bits=16).leaks
+    for silent in ("silent", "sealed; activations: silent"):
+        with pytest.raises(TacitError, match="declare it in shows_to"):
+            make_plan(program, find_protocol(silent), ROLES, frac_bits=16)
 
 
 def test_a_receiver_learns_the_value_and_nothing_else_from_an_opening():

@@ -349,7 +349,7 @@ class InferSpec:
         if not self.is_linear and not self.is_shared:
             return self.crew.roles
         owners = (self.data.owner, self.model.owner or "")
-        sees = not self.is_direct and find_protocol(self.protocol.kind).second_sees
+        sees = not self.is_direct and "second" in find_protocol(self.protocol.kind).shows_to
         usual = owners[::-1] if sees else owners
         first, second = self.protocol.compute or usual
         return Roles(first, second, self.protocol.dealer or "")
@@ -445,7 +445,7 @@ def _check_linear(spec: InferSpec) -> Iterator[Problem]:
         text = "missing; wanted the owner of the linear model, or the layers of a shared network"
         yield Problem("model.owner", text)
     is_second = spec.protocol.compute is not None and spec.protocol.compute[1] == spec.model.owner
-    if is_second and find_protocol(spec.protocol.kind).second_sees:
+    if is_second and "second" in find_protocol(spec.protocol.kind).shows_to:
         yield Problem(
             "protocol.compute",
             f"under {spec.protocol.kind} the second party sees permuted values of the rows: "
@@ -500,7 +500,7 @@ def _check_shared(spec: InferSpec) -> Iterator[Problem]:
 
 
 def _is_seen(spec: InferSpec) -> bool:
-    return find_protocol(spec.protocol.kind).second_sees
+    return "second" in find_protocol(spec.protocol.kind).shows_to
 
 
 def _check_columns(spec: InferSpec) -> Iterator[Problem]:
@@ -592,7 +592,7 @@ class ServeProtection:
     compute: TwoParties
 
     def __post_init__(self) -> None:
-        if find_protocol(self.kind).second_sees:
+        if "second" in find_protocol(self.kind).shows_to:
             text = (
                 f"wanted sealed or permuted3, got {self.kind!r}: under it the second server would "
                 "see values that follow from clients' rows, and undo their order if malicious"

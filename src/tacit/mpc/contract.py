@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from tacit.party import Session
 from tacit.party.cost import Round
 from tacit.result import Leak, Phase
 from tacit.ring import Prg
+
+Seat = Literal["first", "second", "dealer"]
+"""A party by its role, as `Roles` calls it."""
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ def mix(base: MpcProtocol, families: Mapping[str, MpcProtocol]) -> MpcProtocol:
     return MpcProtocol(
         name=spell(base.name, {family: one.name for family, one in other.items()}),
         claims=_claims(used),
+        shows_to=frozenset().union(*(one.shows_to for one in used.values())),
         helper_is_online=any(one.helper_is_online for one in used.values()),
         kernels=base.kernels,
         families=other,

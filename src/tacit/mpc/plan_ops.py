@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from copy import copy
 
-from tacit.errors import ConfigError, InputError
+from tacit.errors import ConfigError, InputError, TacitError
 from tacit.mpc.arithmetic.coded import OpenCoded
 from tacit.mpc.arithmetic.opening import OpenMasked
 from tacit.mpc.arithmetic.weights import OpenWeight
@@ -201,6 +201,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         rounds = (*declared.rounds, *declared.offline, declared.posted)
         _refuse_large(type(kernel).__name__, rounds, dealt_bytes)
         _refuse_empty(kernel, declared)
+        self._refuse_undeclared(kernel, declared)
         self._steps.append(Step(kernel, operands, declared.needs))
         sent: list[tuple[Phase, tuple[Round, ...]]] = []
         if self.protocol.has_dealer and has_corrections(declared.needs):
@@ -214,6 +215,18 @@ class PlanOps(ProtocolOps[AnySpec]):
         if not declared.is_checked:
             self._is_unchecked |= bool(declared.rounds or declared.offline)
         return declared.out
+
+    def _refuse_undeclared(self, kernel: Declares, declared: Declaration) -> None:
+        """Refuse a kernel that shows values to someone of whom its protocol does not say so."""
+        # Rules about who may compute, and tests of what a party receives, go by the protocol.
+        viewers = {getattr(self.roles, seat) for seat in self.protocol.shows_to}
+        for leak in declared.leaks:
+            if leak.kind == "protocol" and leak.to not in viewers:
+                raise TacitError(
+                    f"{type(kernel).__name__} shows {leak.what} to {leak.to!r}, but protocol "
+                    f"{self.protocol.name!r} shows values to {sorted(viewers) or 'nobody'}; "
+                    "declare it in shows_to"
+                )
 
     def _sent_at(self, kernel: object, operands: tuple[AnySpec, ...]) -> int:
         """Return at which step the offline messages of the last one are sent: usually there."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.mpc.arithmetic.opening import OpenMasked
 from tacit.mpc.boundary import Input, Open
-from tacit.mpc.contract import Acts, Roles
+from tacit.mpc.contract import Acts, Roles, Seat
 from tacit.mpc.material.randomness import Need
 from tacit.mpc.material.supply import Supply
 from tacit.mpc.plan import Plan
@@ -137,6 +137,9 @@ class MpcProtocol:
 
     name: str
     claims: tuple[Claim, ...]
+    shows_to: frozenset[Seat]
+    """Who is shown values, such as the inputs of functions, on the way; no default, as each has to
+    say. A plan in which a kernel declares that it shows anyone else something is refused."""
     helper_is_online: bool
     # Constructors of kernels have different parameters; a few give what kernels are chosen by.
     kernels: Mapping[str, Callable[..., Any]]
@@ -158,18 +161,3 @@ class MpcProtocol:
     def parts(self) -> tuple["MpcProtocol", ...]:
         """List the protocol and those of families."""
         return self, *self.families.values()
-
-    @property
-    def shows_values(self) -> bool:
-        """Tell whether somebody computes functions on values in the clear."""
-        return any("rowwise" in one.kernels for one in self.parts())
-
-    @property
-    def second_sees(self) -> bool:
-        """Tell whether it is the second computing party who does, instead of a helper."""
-        return any("rowwise" in one.kernels and not one.helper_is_online for one in self.parts())
-
-    @property
-    def helper_sees(self) -> bool:
-        """Tell whether a helper does."""
-        return any("rowwise" in one.kernels and one.helper_is_online for one in self.parts())

@@ -83,6 +83,12 @@ def test_a_mixture_is_spelled_as_it_is_read():
     assert not find_protocol("sealed; activations: permuted2").helper_is_online
 
 
+def test_a_mixture_shows_values_to_all_to_whom_one_of_its_protocols_does():
+    shows = {"permuted2; norms: permuted3": 2, "sealed; norms: permuted2": 1, "sealed": 0}
+    for name, count in shows.items():
+        assert len(find_protocol(name).shows_to) == count
+
+
 def test_the_claims_of_a_mixture_say_for_which_functions_there_is_no_guarantee():
     claims = find_protocol("sealed; activations: permuted3").claims
     without = [claim for claim in claims if claim.guarantee == "no guarantee"]

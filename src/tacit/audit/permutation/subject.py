@@ -68,17 +68,17 @@ class Subject:
             ConfigError: two parties do, each of other functions; what each infers is another run.
         """
         protocol = find_protocol(self.protocol)
-        if protocol.second_sees and protocol.helper_sees:
+        if len(protocol.shows_to) > 1:
             raise ConfigError(
                 f"under {self.protocol!r} two parties see permuted values; look at a job with one "
                 "of the two protocols at a time"
             )
-        return self.roles.second if protocol.second_sees else self.roles.dealer
+        return self.roles.second if "second" in protocol.shows_to else self.roles.dealer
 
     @property
     def is_permuted(self) -> bool:
         """Tell whether anyone sees permuted values."""
-        return find_protocol(self.protocol).shows_values
+        return bool(find_protocol(self.protocol).shows_to)
 
 
 def training_subject(

@@ -81,7 +81,7 @@ class ServiceTask:
                 "no tags for either; use protocol 'sealed'"
             )
         kind, second = self.spec.protocol.kind, self.spec.roles.second
-        if find_protocol(kind).second_sees and client != second:
+        if "second" in find_protocol(kind).shows_to and client != second:
             raise ConfigError(
                 f"under {kind} the second computing party, {second!r}, sees "
                 "values that follow from the rows, and undoes their order if malicious; that must "

@@ -100,7 +100,9 @@ def make_service_task():
     ):
         named = {"layers": layers, "inputs": inputs, "bound": weight_bound}
         told = {"kind": protocol, "dealer": ROLES.dealer, "compute": ROLES.computing}
-        if find_protocol(protocol).second_sees:  # no service has it: this is for one question
+        if (
+            "second" in find_protocol(protocol).shows_to
+        ):  # no service has it: this is for one question
             spec = InferSpec(
                 data=InferData(owner=ROLES.second),
                 model=InferModel(**named),

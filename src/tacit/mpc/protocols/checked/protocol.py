@@ -61,6 +61,7 @@ PROTOCOL = MpcProtocol(
             assumptions=_HONEST_DEALER,
         ),
     ),
+    shows_to=frozenset(),
     helper_is_online=False,
     kernels={
         **{name: _tagged(kernel) for name, kernel in _ALIKE.items()},

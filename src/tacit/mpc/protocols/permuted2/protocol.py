@@ -34,6 +34,7 @@ def hidden_by(hiding: FlipsAndDummies) -> MpcProtocol:
                 ),
             ),
         ),
+        shows_to=frozenset({"second"}),
         helper_is_online=False,
         kernels={
             **ARITHMETIC,

@@ -29,6 +29,7 @@ def hidden_by(hiding: FlipsAndDummies) -> MpcProtocol:
                 ),
             ),
         ),
+        shows_to=frozenset({"dealer"}),
         helper_is_online=True,
         kernels={
             **ARITHMETIC,

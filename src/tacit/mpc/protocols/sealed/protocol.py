@@ -28,6 +28,7 @@ PROTOCOL = MpcProtocol(
             assumptions=TWO_SERVERS,
         ),
     ),
+    shows_to=frozenset(),
     helper_is_online=False,
     kernels={
         **ARITHMETIC,

@@ -31,6 +31,7 @@ PROTOCOL = MpcProtocol(
             assumptions=_TWO_ALONE,
         ),
     ),
+    shows_to=frozenset(),
     helper_is_online=False,
     kernels={
         **ARITHMETIC,
