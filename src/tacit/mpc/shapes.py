@@ -39,6 +39,8 @@ def transpose(x: Shape, first: int, second: int) -> Shape:
 
 def reshape(x: Shape, wanted: Shape) -> Shape:
     """Return the wanted shape with a single −1 filled in."""
+    if min(wanted, default=0) >= 0 and prod(wanted) == prod(x):  # as a rule, and with every use
+        return wanted
     known = prod(length for length in wanted if length != -1)
     filled = tuple(prod(x) // max(known, 1) if length == -1 else length for length in wanted)
     if wanted.count(-1) > 1 or prod(filled) != prod(x) or min(filled, default=1) < 0:

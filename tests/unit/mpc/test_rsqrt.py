@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from support.mpc import ALICE, simulate
-from tacit.mpc.functions import roots as functions
 from tacit.mpc.functions.poles import FEW, decline_curve
+from tacit.mpc.ops import ProtocolOps
 
 FRAC_BITS = 16
 LOW, HIGH = -8, 16
@@ -57,6 +57,6 @@ def test_a_million_inverse_roots_are_never_above_the_true_ones(seed):
 
 
 def test_without_its_margin_the_inverse_root_is_sometimes_above(monkeypatch):
-    monkeypatch.setattr(functions, "rsqrt_below", functions.rsqrt)
+    monkeypatch.setattr(ProtocolOps, "rsqrt_below", ProtocolOps.rsqrt)
     with pytest.raises(AssertionError):
         check(arguments(10_000), "sealed")

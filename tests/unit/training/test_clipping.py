@@ -7,7 +7,7 @@ from torch import nn
 from support.mpc import ALICE, ROLES, simulate
 from support.training import train_plan
 from tacit.errors import InputError
-from tacit.mpc.functions import roots as functions
+from tacit.mpc.ops import ProtocolOps
 from tacit.nn import make_model, make_token_model
 from tacit.nn.records import RecordOps
 from tacit.training import HeldData, Privacy
@@ -88,7 +88,7 @@ def test_no_clipped_row_is_longer_than_the_event_says(clip, protocol):
 
 
 def test_factors_are_never_above_and_without_the_margin_some_are(monkeypatch):
-    monkeypatch.setattr(functions, "rsqrt_below", functions.rsqrt)
+    monkeypatch.setattr(ProtocolOps, "rsqrt_below", ProtocolOps.rsqrt)
     with pytest.raises(AssertionError):
         check(errors(10_000), 1.0)
 

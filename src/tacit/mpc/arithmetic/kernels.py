@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tacit.mpc.arithmetic import layout, local, public
+from tacit.mpc.arithmetic import local, public
 from tacit.mpc.arithmetic.coded import MultiplyCoded
 from tacit.mpc.arithmetic.opening import FromOpening
 from tacit.mpc.arithmetic.product import Multiply
@@ -12,9 +12,9 @@ from tacit.mpc.arithmetic.truncation import Truncate
 # The values are constructors of kernels with different parameters, hence Any.
 ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "add": local.Add,
-    "concatenate": layout.Concatenate,
+    "concatenate": local.Concatenate,
     "cumsum": local.CumulativeSum,
-    "dropout": layout.Dropout,
+    "dropout": local.Dropout,
     "fill": public.Fill,
     "from_opening": FromOpening,
     "halve": local.Halve,
@@ -29,9 +29,9 @@ ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "scale": local.Scale,
     "shift": local.Shift,
     "sum": local.Sum,
-    "take": layout.Take,
+    "take": local.Take,
     "transpose": local.Transpose,
     "tune": local.Tune,
     "weigh": public.Weigh,
-    "windows": layout.Windows,
+    "windows": local.Windows,
 }

@@ -10,10 +10,9 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import InputError
 from tacit.mpc import outsource, shapes, tables
-from tacit.mpc.arithmetic.local import numeric, numeric_share
-from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.material.randomness import Parts
-from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
+from tacit.mpc.arithmetic.local import Local
+from tacit.mpc.contract import Channel
+from tacit.mpc.share import Share, Spec
 
 
 @dataclass(frozen=True)
@@ -90,46 +89,40 @@ class PublicInput:
 
 
 @dataclass(frozen=True)
-class Weigh:
+class Weigh(Local):
     """Multiply a secret by a public tensor, broadcasting.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the factors.
     """
 
     factors: Public | PublicInput
+    operation = "weighing"
 
-    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
-        """Say what comes out."""
-        return Declaration(out=self._out(numeric(operands[0], "weighing")))
-
-    def _out(self, x: Spec) -> Spec:
+    def out(self, x: Spec) -> Spec:
+        """Describe the product."""
         return Spec(
             shape=shapes.broadcast(x.shape, self.factors.shape),
             frac_bits=x.frac_bits + self.factors.frac_bits,
             largest=x.largest * self.factors.largest,
         )
 
-    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+    def compute(self, channel: Channel, out: Spec, x: Share) -> Tensor:
         """Multiply my share."""
-        x = numeric_share(operands[0])
-        words = x.words * self.factors.at(channel)
-        return Share(words, self._out(x.spec))
+        return x.words * self.factors.at(channel)
 
 
 @dataclass(frozen=True)
-class Project:
+class Project(Local):
     """Multiply (…, inputs) by a public matrix (inputs, outputs).
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the matrix.
     """
 
     matrix: Public
+    operation = "projecting"
 
-    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
-        """Say what comes out."""
-        return Declaration(out=self._out(numeric(operands[0], "projecting")))
-
-    def _out(self, x: Spec) -> Spec:
+    def out(self, x: Spec) -> Spec:
+        """Describe the product."""
         if len(self.matrix.shape) != 2 or len(x.shape) < 2:
             raise InputError(
                 f"wanted (…, rows, inputs) and a public matrix, got shapes {x.shape} and "
@@ -144,43 +137,37 @@ class Project:
             largest=x.largest * reach,
         )
 
-    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+    def compute(self, channel: Channel, out: Spec, x: Share) -> Tensor:
         """Multiply my share."""
-        x = numeric_share(operands[0])
-        matrix = self.matrix.on(x.words.device)
-        return Share(outsource.matmul(x.words, matrix), self._out(x.spec))
+        return outsource.matmul(x.words, self.matrix.on(x.words.device))
 
 
 @dataclass(frozen=True)
-class Offset:
+class Offset(Local):
     """Add a public tensor, broadcasting. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
 
     amounts: Public
+    operation = "offsetting"
 
-    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
-        """Say what comes out."""
-        return Declaration(out=self._out(numeric(operands[0], "offsetting")))
-
-    def _out(self, x: Spec) -> Spec:
+    def out(self, x: Spec) -> Spec:
+        """Describe the sum."""
         frac_bits = max(x.frac_bits, self.amounts.frac_bits)
         largest = x.largest << (frac_bits - x.frac_bits)
         largest += self.amounts.largest << (frac_bits - self.amounts.frac_bits)
         shape = shapes.broadcast(x.shape, self.amounts.shape)
         return Spec(shape=shape, frac_bits=frac_bits, largest=largest)
 
-    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+    def compute(self, channel: Channel, out: Spec, x: Share) -> Tensor:
         """Add the amounts to P0's share."""
-        x = numeric_share(operands[0])
-        out = self._out(x.spec)
         words = (x.words << (out.frac_bits - x.spec.frac_bits)).expand(out.shape)
         if not channel.is_first:
-            return Share(words, out)
+            return words
         amounts = self.amounts.on(words.device)
-        return Share(words + (amounts << (out.frac_bits - self.amounts.frac_bits)), out)
+        return words + (amounts << (out.frac_bits - self.amounts.frac_bits))
 
 
 @dataclass(frozen=True)
-class Fill:
+class Fill(Local):
     """Replace a secret by one public number where a public mask is 0.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
@@ -188,23 +175,18 @@ class Fill:
 
     kept: Public
     value: float
+    operation = "masking"
 
-    def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
-        """Say what comes out."""
-        return Declaration(out=self._out(numeric(operands[0], "masking")))
-
-    def _out(self, x: Spec) -> Spec:
+    def out(self, x: Spec) -> Spec:
+        """Describe the result."""
         shape = shapes.broadcast(x.shape, self.kept.shape)
         return replace(x, shape=shape, largest=max(x.largest, abs(self._word(x))))
 
     def _word(self, x: Spec) -> int:
         return round(self.value * 2.0**x.frac_bits)
 
-    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
+    def compute(self, channel: Channel, out: Spec, x: Share) -> Tensor:
         """Mask my share; P0 puts the number in."""
-        x = numeric_share(operands[0])
         kept = self.kept.on(x.words.device)
         words = x.words * kept
-        if channel.is_first:
-            words = words + (1 - kept) * self._word(x.spec)
-        return Share(words, self._out(x.spec))
+        return words + (1 - kept) * self._word(x.spec) if channel.is_first else words

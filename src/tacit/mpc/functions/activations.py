@@ -65,7 +65,7 @@ def piecewise(
     return ops.pieces(pieces_of(breaks, polynomials), x)
 
 
-def clamp(ops: Primitives[V], x: V, *, low: float, high: float) -> V:
+def clamp(ops: Primitives[V], x: V, low: float, high: float) -> V:
     """Keep values between two public numbers. Range: all. Error: none. Cost: 2 comparisons."""
     if low > high:
         raise InputError(f"cannot clamp to an empty range, got {low} to {high}")
@@ -81,7 +81,7 @@ def cap(ops: Primitives[V], x: V, *, bound: float) -> V:
     """
     if ops.number(x, "capping").bound <= bound:
         return x
-    return clamp(ops, x, low=-bound, high=bound)
+    return clamp(ops, x, -bound, bound)
 
 
 def sign(ops: Primitives[V], x: V) -> V:

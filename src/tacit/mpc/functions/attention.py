@@ -34,6 +34,7 @@ def attention(
     ops: RescalingVerbs[V],
     scores: V,
     seen: Tensor | PublicInput,
+    *,
     watch: RangeWatch[V] | None = None,
 ) -> V:
     """Give exp(x) / Σ exp(x) along the last dimension, over those that a public mask lets see.
@@ -74,7 +75,7 @@ def attention_mixed(
     Range and error: those of `attention`. Cost under sealed: 1 round less than its product.
     """
     if not ops.has("count_reaching"):
-        return mix(ops, attention(ops, scores, seen, watch), values())
+        return mix(ops, attention(ops, scores, seen, watch=watch), values())
     exps = _exps(ops, scores, seen, watch)
     total = ops.sum(exps, dim=-1)
     if not ops.is_few("reciprocal", total) or _is_many(ops, scores):

@@ -42,7 +42,7 @@ def conv1d(ops: Primitives[V], x: V, weight: V, *, stride: int, padding: int) ->
     return ops.reshape(out, (*shape[:2], shape[3]))
 
 
-def group_norm(ops: Primitives[V], x: V, *, groups: int, eps: float) -> V:
+def group_norm(ops: Primitives[V], x: V, *, groups: int, eps: float = 1e-5) -> V:
     """Bring groups of channels of (n, channels, …) to mean 0 and variance 1.
 
     Range, error and cost: as `layer_norm`.

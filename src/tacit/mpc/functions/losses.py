@@ -35,7 +35,7 @@ def binary_cross_entropy(ops: Primitives[V], logits: V, labels: V) -> V:
     return ops.scale(ops.total(flat, dim=0), 1 / ops.shape(flat)[0])
 
 
-def embedding(ops: Primitives[V], table: V, ids: V) -> V:
+def embedding(ops: Primitives[V], table: V, ids: V, *, padding: int | None = None) -> V:
     """Read the rows of a table (entries, width) that secret whole numbers name.
 
     Nobody learns which rows were read: every entry is compared with every id.

@@ -55,7 +55,7 @@ class RowProduct(Generic[V]):
     spared_bits: int = 0
 
 
-def layer_norm(ops: Primitives[V], x: V, *, eps: float) -> V:
+def layer_norm(ops: Primitives[V], x: V, *, eps: float = 1e-5) -> V:
     """Bring the last dimension to mean 0 and variance 1.
 
     Range: variances of at least 2^-8, or of (bound / 64)² / 2^8 if the bound of x is below 64;
@@ -71,7 +71,7 @@ def layer_norm(ops: Primitives[V], x: V, *, eps: float) -> V:
     return _divided_by_root(ops, centred, eps)
 
 
-def rms_norm(ops: Primitives[V], x: V, *, eps: float) -> V:
+def rms_norm(ops: Primitives[V], x: V, *, eps: float = 1e-5) -> V:
     """Bring the last dimension to a mean square of 1. Range, error: as `layer_norm`."""
     if ops.has("rowwise"):
         return ops.rowwise("rms_norm", x, dim=-1, parameter=eps)
