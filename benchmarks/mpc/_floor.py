@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tacit.mpc import Plan
-from tacit.mpc.protocols.permuted2.kernel import SeenBySecond
-from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
+from tacit.mpc.protocols.permuted2 import SeenBySecond
+from tacit.mpc.protocols.permuted3 import SeenByHelper
 from tacit.mpc.share import Spec
 from tacit.party import Session
 

@@ -14,7 +14,7 @@ from mpc._programs import count
 from mpc._rows import Row
 from mpc.operations import SPU
 
-from tacit.mpc.mixing import NO_DEALER
+from tacit.mpc.registry import NO_DEALER
 
 PEER = Path(__file__).parents[1] / "peers" / "spu_peer.py"
 ROWS = {

@@ -11,10 +11,9 @@ from pathlib import Path
 from sequence import Diagram, Party, Row, Sees, Sent, Stage, draw
 
 from tacit.mpc.contract import Roles
-from tacit.mpc.mixing import NO_DEALER
 from tacit.mpc.plan import Plan, Step
 from tacit.mpc.plan_ops import PlanOps, make_plan
-from tacit.mpc.registry import PROTOCOLS, find_protocol
+from tacit.mpc.registry import NO_DEALER, PROTOCOLS, find_protocol
 from tacit.party.cost import CostedMessage
 
 FOLDER = Path(__file__).parents[1] / "images" / "protocols"

@@ -18,8 +18,8 @@ PLUGINS = {
     # Protocols, which the core of mpc does not know: each has a PROTOCOL.
     "mpc.sealed": "tacit.mpc.protocols.sealed.protocol",
     "mpc.checked": "tacit.mpc.protocols.checked.protocol",
-    "mpc.permuted3": "tacit.mpc.protocols.permuted3.protocol",
-    "mpc.permuted2": "tacit.mpc.protocols.permuted2.protocol",
+    "mpc.permuted3": "tacit.mpc.protocols.permuted3",
+    "mpc.permuted2": "tacit.mpc.protocols.permuted2",
     "mpc.two_party": "tacit.mpc.protocols.two_party.protocol",
 }
 

@@ -7,8 +7,8 @@ from torch.nn import functional
 from support.mpc import ALICE, BOB, CAROL, ROLES, prepared, run_on, simulate
 from tacit.errors import ConfigError, InputError
 from tacit.mpc import PROTOCOLS, find_protocol, make_plan
-from tacit.mpc.functions.elementwise import ELEMENTWISE
-from tacit.mpc.permuted.dummies import SYMMETRIES
+from tacit.mpc.functions.curves import ELEMENTWISE
+from tacit.mpc.permuted.hiding import SYMMETRIES
 
 ULP = 2.0**-16
 PERMUTED = ("permuted2", "permuted3")

@@ -11,8 +11,8 @@ from support.mpc import ALICE, BOB, CAROL, PARTIES, simulate
 from support.operations import OPERATIONS, ULP, PlainOps
 from tacit.errors import ConfigError, FrameError, InputError
 from tacit.mpc import Roles, find_protocol, make_plan
-from tacit.mpc.mixing import NO_DEALER
 from tacit.mpc.products import MatMul
+from tacit.mpc.registry import NO_DEALER
 from tacit.ring import Prg
 
 

@@ -11,7 +11,7 @@ from support.parties import crew_of, join_private, network, rows
 from support.processes import CONTEXT
 from tacit.crypto import make_identity
 from tacit.mpc import PROTOCOLS
-from tacit.mpc.mixing import NO_DEALER
+from tacit.mpc.registry import NO_DEALER
 from tacit.transport import listen
 
 

@@ -8,7 +8,7 @@ from tacit import ring
 from tacit.mpc import find_protocol
 from tacit.mpc.arithmetic.local import numeric_share
 from tacit.mpc.arithmetic.truncation import Truncate
-from tacit.mpc.protocols.permuted2 import kernel as permuted2
+from tacit.mpc.protocols import permuted2
 
 FRAC_BITS = 16
 

@@ -14,8 +14,8 @@ import torch
 from support.crypto import complaints, related
 from support.mpc import ALICE, BOB, CAROL, simulate
 from tacit.mpc import PROTOCOLS, narrow
-from tacit.mpc.protocols.permuted2.kernel import SeenBySecond
-from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
+from tacit.mpc.protocols.permuted2 import SeenBySecond
+from tacit.mpc.protocols.permuted3 import SeenByHelper
 from transcript.test_transcripts import (
     SAMPLES,
     assert_carries_nothing,

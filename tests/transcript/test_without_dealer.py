@@ -20,10 +20,10 @@ from support.crypto import complaints
 from support.mpc import ALICE, BOB, simulate
 from tacit.crypto.joint import transfer
 from tacit.crypto.joint.garbling import Garbler, lowest_bits
-from tacit.mpc.mixing import NO_DEALER
 from tacit.mpc.protocols.two_party.garbled import Garbled
 from tacit.mpc.protocols.two_party.matrices import Matrices
 from tacit.mpc.protocols.two_party.pair import KEY_BYTES
+from tacit.mpc.registry import NO_DEALER
 from transcript.test_transcripts import columns
 
 COUNT = 2048

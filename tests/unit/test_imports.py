@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tacit
-from tacit.mpc.mixing import NO_DEALER
+from tacit.mpc.registry import NO_DEALER
 from tacit.plugins import PLUGINS, load
 
 PACKAGE = Path(tacit.__file__).parent
@@ -257,14 +257,14 @@ def test_the_core_of_mpc_imports_no_protocol():
 
 
 def test_protocols_do_not_import_each_other_but_for_what_wraps_another():
-    for folder in PROTOCOLS.iterdir():
-        known = {folder.name} | WRAPS.get(folder.name, set())
-        for path in folder.rglob("*.py"):
-            assert named_protocols(path) <= known, path
+    for path in PROTOCOLS.rglob("*.py"):
+        name = path.relative_to(PROTOCOLS).parts[0].removesuffix(".py")
+        assert named_protocols(path) <= {name} | WRAPS.get(name, set()), path
 
 
-def test_every_folder_of_a_protocol_is_a_plug_in_that_has_one():
-    folders = {path.parent.name for path in PROTOCOLS.glob("*/__init__.py")}
-    assert folders == {name.removeprefix("mpc.") for name in PLUGINS if name.startswith("mpc.")}
-    for name in folders:
+def test_every_folder_or_file_of_a_protocol_is_a_plug_in_that_has_one():
+    places = (path.relative_to(PROTOCOLS).parts[0] for path in PROTOCOLS.rglob("*.py"))
+    names = {place.removesuffix(".py") for place in places} - {"__init__"}
+    assert names == {name.removeprefix("mpc.") for name in PLUGINS if name.startswith("mpc.")}
+    for name in names:
         assert load(f"mpc.{name}").PROTOCOL.name in (name, NO_DEALER)

@@ -18,8 +18,7 @@ from tacit.errors import ConfigError, RangeError
 from tacit.inference.predict import Reveal, Sizes, plan_prediction
 from tacit.inference.secured import DIRECT, Crew
 from tacit.mpc import PROTOCOLS, Roles, find_protocol
-from tacit.mpc.mixing import NO_DEALER
-from tacit.mpc.registry import ProtocolName
+from tacit.mpc.registry import NO_DEALER, ProtocolName
 from tacit.nn.code import build_network, check_network
 from tacit.ring import FixedPoint, FracBits
 from tacit.spec import (

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -261,11 +261,16 @@ class Acts(Declares, Protocol):
         ...
 
 
-class Hearing(Acts, Protocol):
+class Hearing(Declares, Protocol):
     """A step by which something comes in that is open under a mask."""
 
     def opening(self, step: int, roles: Roles) -> OpeningSpec:
         """Describe what comes in, if this is that step of a plan."""
+        ...
+
+    @property
+    def run(self) -> Callable[..., Any]:
+        """Do it as P0 or P1, out of what `SecretOps.hear` gives each kind of step."""
         ...
 
 

@@ -4,7 +4,6 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -47,13 +46,6 @@ class Memo(Generic[N]):
         return note
 
 
-@dataclass
-class Scope:
-    """The family of functions that is being computed; empty for none."""
-
-    name: str = ""
-
-
 def of_family(
     name: str,
 ) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
@@ -62,14 +54,10 @@ def of_family(
     def mark(verb: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         @wraps(verb)
         def marked(ops: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            scope = ops.scope
-            if scope.name:
+            if ops.scope:
                 return verb(ops, *args, **kwargs)
-            scope.name = name
-            try:
+            with ops.family(name):
                 return verb(ops, *args, **kwargs)
-            finally:
-                scope.name = ""
 
         return marked
 
@@ -87,8 +75,8 @@ class Interpreter(ABC, Generic[V]):
     roles: Roles
     frac_bits: int
     """Of inputs, factors and outputs."""
-    scope: Scope
-    """The family of functions that is being computed."""
+    scope: str = ""
+    """The family of functions that is being computed; empty for none."""
     notes: Memo[Any]
     """About values; a note is a value, or the role of an owner."""
     shown: list[Tensor]
@@ -255,16 +243,16 @@ class Interpreter(ABC, Generic[V]):
     @contextmanager
     def family(self, name: str) -> Iterator[None]:
         """Compute functions by the protocol of a family, unless one is being computed already."""
-        outer = self.scope.name
-        self.scope.name = outer or name
+        outer = self.scope
+        self.scope = outer or name
         try:
             yield
         finally:
-            self.scope.name = outer
+            self.scope = outer
 
     @property
     def _in_use(self) -> MpcProtocol:
-        return self.protocol.families.get(self.scope.name, self.protocol)
+        return self.protocol.families.get(self.scope, self.protocol)
 
     def has(self, name: str) -> bool:
         """Tell whether the protocol in use has a kernel of that name."""

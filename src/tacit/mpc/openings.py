@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tacit.mpc.arithmetic.coded import OpenCoded
 from tacit.mpc.arithmetic.opening import OpenMasked
@@ -38,21 +38,14 @@ class MaskedOpenings(Interpreter[V], ABC):
     def find_opening(self, name: str, spec: Spec, owner: Party | None) -> V | None:
         """Return the opening of an input of an earlier run, by its name and public facts."""
 
-    @abstractmethod
-    def laid_out(self, opening: V, view: View, shape: tuple[int, ...]) -> V:
+    def laid_out(self, opening: Any, view: View, shape: tuple[int, ...]) -> V:
         """Lay an opening out differently, in that shape."""
+        found: V = opening.view(view, shape)  # of specs and of shares alike
+        return found
 
     @abstractmethod
     def join(self, name: str, fresh: V, *, length: int, dim: int) -> V:
         """Put an opening behind the openings of the entries so far, and keep them all."""
-
-    @abstractmethod
-    def open_weight(self, step: OpenWeight) -> V:
-        """Open a computing party's tensor under a mask, for the right side of products."""
-
-    @abstractmethod
-    def open_coded(self, step: OpenCoded) -> V:
-        """Open a computing party's matrix of zeros and ones under a mask, from its codes."""
 
     def rescaling(
         self, value: V, *, is_exact: bool, frac_bits: int | None = None
@@ -78,7 +71,7 @@ class MaskedOpenings(Interpreter[V], ABC):
         spec = self.stated(shape, bound)
         known = self.find_opening(name, spec, self.roles.role(owner))
         if known is None:
-            known = self.open_weight(OpenWeight(owner, name, spec))
+            known = self.hear(OpenWeight(owner, name, spec))
             self.keep_opening(name, known)
         return known
 
@@ -94,7 +87,7 @@ class MaskedOpenings(Interpreter[V], ABC):
         spec = self.stated(shape, 1.0, 0)
         known = self.find_opening(name, spec, self.roles.role(owner))
         if known is None:
-            known = self.open_coded(OpenCoded(owner, name, shape))
+            known = self.hear(OpenCoded(owner, name, shape))
             self.keep_opening(name, known)
         return known
 

@@ -6,12 +6,10 @@ from typing import TypeVar
 from tacit.mpc.functions import (
     activations,
     attention,
-    images,
-    losses,
+    layers,
     norms,
     ordering,
     roots,
-    softmax,
 )
 from tacit.mpc.interpreter import of_family
 from tacit.mpc.rescaling import RescalingVerbs
@@ -29,11 +27,11 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     """
 
     polynomial = activations.polynomial
-    hide = softmax.hide
+    hide = attention.hide
     mix = attention.mix
-    avg_pool2d = images.avg_pool2d
-    conv1d = images.conv1d
-    lookup = losses.lookup
+    avg_pool2d = layers.avg_pool2d
+    conv1d = layers.conv1d
+    lookup = layers.lookup
 
     clamp = _activation(activations.clamp)
     piecewise = _activation(activations.piecewise)
@@ -46,15 +44,15 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     sort = _activation(ordering.sort)
     top = _activation(ordering.top)
     cap = _activation(activations.cap)
-    max_pool2d = _activation(images.max_pool2d)
-    embedding = _activation(losses.embedding)
+    max_pool2d = _activation(layers.max_pool2d)
+    embedding = _activation(layers.embedding)
     equal = _activation(activations.equal)
 
     norm_within = _norm(norms.norm_within)
     product_behind_norm = _norm(norms.product_behind_norm)
     norm_rows = _norm(norms.norm_rows)
     out_of_range = _norm(norms.out_of_range)
-    group_norm = _norm(images.group_norm)
+    group_norm = _norm(layers.group_norm)
     reciprocal = _norm(roots.reciprocal)
     rsqrt = _norm(roots.rsqrt)
     log = _norm(roots.logarithm)
@@ -64,12 +62,11 @@ class ProtocolOps(RescalingVerbs[V], ABC):
     rms_norm = _norm(norms.rms_norm)
 
     attention_mixed = _softmax(attention.attention_mixed)
-    cross_entropy = _softmax(losses.cross_entropy)
-    binary_cross_entropy = _softmax(losses.binary_cross_entropy)
-    log_softmax = _softmax(softmax.log_softmax)
-    # Last: from here on these names are verbs, no modules.
-    attention = _softmax(attention.attention)
-    softmax = _softmax(softmax.softmax)
+    cross_entropy = _softmax(layers.cross_entropy)
+    binary_cross_entropy = _softmax(layers.binary_cross_entropy)
+    log_softmax = _softmax(attention.log_softmax)
+    softmax = _softmax(attention.softmax)
+    attention = _softmax(attention.attention)  # last: from here on it is a verb, no module
 
     def tanh(self, x: V) -> V:
         """Apply the hyperbolic tangent."""

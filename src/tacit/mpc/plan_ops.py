@@ -4,18 +4,16 @@ from collections.abc import Callable
 from copy import copy
 
 from tacit.errors import ConfigError, InputError, TacitError
-from tacit.mpc.arithmetic.coded import OpenCoded
 from tacit.mpc.arithmetic.opening import OpenMasked
-from tacit.mpc.arithmetic.weights import OpenWeight
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Acts, Begun, Declaration, Declares, HandsOver, Hearing, Kernel, Roles
-from tacit.mpc.interpreter import Memo, Scope
+from tacit.mpc.interpreter import Memo
 from tacit.mpc.material.randomness import correction_bytes, has_corrections
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.plan import Plan, Step
 from tacit.mpc.protocol import MpcProtocol
-from tacit.mpc.share import AnySpec, OpeningSpec, Party, Spec, View
+from tacit.mpc.share import AnySpec, OpeningSpec, Party, Spec
 from tacit.party import LARGEST_MESSAGE_BYTES, merge
 from tacit.party.cost import CostedMessage, CostTally, Round
 from tacit.result import Leak, Phase
@@ -33,7 +31,7 @@ class PlanOps(ProtocolOps[AnySpec]):
         cache: OpeningCache | None = None,
     ) -> None:
         self.protocol, self.roles, self.frac_bits = protocol, roles, frac_bits
-        self.notes, self.scope, self.shown = Memo(), Scope(), []
+        self.notes, self.shown = Memo(), []
         self._cache = cache or OpeningCache()
         self._kept_openings: list[tuple[str, OpeningSpec]] = []
         self._grown: list[tuple[str, OpeningSpec]] = []
@@ -82,9 +80,6 @@ class PlanOps(ProtocolOps[AnySpec]):
 
     def hear(self, step: Hearing) -> AnySpec:
         """Write down a step by which something comes in that is open under a mask."""
-        return self._opened_by(step)
-
-    def _opened_by(self, step: Hearing | OpenWeight | OpenCoded) -> AnySpec:
         opening = step.opening(len(self._steps), self.roles)
         self._write(step, ())
         return opening
@@ -162,22 +157,9 @@ class PlanOps(ProtocolOps[AnySpec]):
         self._flushed += 1
         return posted
 
-    def laid_out(self, opening: AnySpec, view: View, shape: tuple[int, ...]) -> AnySpec:
-        """Describe a masked opening in another layout."""
-        assert isinstance(opening, OpeningSpec)  # noqa: S101 - `open_masked` gave all notes
-        return opening.view(view, shape)
-
     def find_opening(self, name: str, spec: Spec, owner: Party | None) -> AnySpec | None:
         """Look an input up in the cache by its name."""
         return self._cache.find(name, spec, owner)
-
-    def open_weight(self, step: OpenWeight) -> AnySpec:
-        """Write down that an input is opened under a mask."""
-        return self._opened_by(step)
-
-    def open_coded(self, step: OpenCoded) -> AnySpec:
-        """Write down that a matrix is opened under a mask."""
-        return self._opened_by(step)
 
     def join(self, name: str, fresh: AnySpec, *, length: int, dim: int) -> AnySpec:
         """Describe entries behind kept ones, and write down that they are kept."""

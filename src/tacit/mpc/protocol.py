@@ -131,7 +131,7 @@ class MpcProtocol:
     """A protocol: its name, what it promises, what it needs of its third party, its kernels.
 
     ``kernels`` maps an operation to a function from public parameters to a kernel; ``families``
-    names protocols that are used instead for some kinds of functions, see `tacit.mpc.mixing`;
+    names protocols that are used instead for some kinds of functions, see `tacit.mpc.registry`;
     ``options`` makes the protocol that is meant by further words behind the name, if any may be.
     """
 

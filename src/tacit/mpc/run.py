@@ -14,11 +14,10 @@ from tacit.errors import ConfigError, PartyError
 from tacit.mpc.boundary import Input
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Attended, Channel, takes_role
-from tacit.mpc.material.ahead import Ahead
 from tacit.mpc.material.dealer import DealingPace, deal
 from tacit.mpc.material.offline import Material
 from tacit.mpc.material.randomness import correction_bytes, has_corrections
-from tacit.mpc.material.supply import FromDealer, Supply
+from tacit.mpc.material.supply import Ahead, FromDealer, Supply
 from tacit.mpc.narrow import WORD_BYTES
 from tacit.mpc.plan import (
     Plan,

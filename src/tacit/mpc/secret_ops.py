@@ -13,7 +13,7 @@ from tacit.mpc.arithmetic.weights import EncodedInput, OpenWeight
 from tacit.mpc.boundary import Input, Open, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Acts, Begun, Channel, Declares, HandsOver, Hearing, Kernel
-from tacit.mpc.interpreter import Memo, Scope
+from tacit.mpc.interpreter import Memo
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.plan import Plan
@@ -61,7 +61,7 @@ class SecretOps(ProtocolOps[AnyShare]):
     ) -> None:
         self.protocol, self.roles = find_protocol(plan.protocol), plan.roles
         self.frac_bits = plan.frac_bits
-        self.notes, self.scope, self.shown = Memo(), Scope(), []
+        self.notes, self.shown = Memo(), []
         self._kept = kept
         self._told = {name: words.to(device) for name, words in told.items()}
         self._device = device
@@ -111,8 +111,14 @@ class SecretOps(ProtocolOps[AnyShare]):
         return step.run(channel, self._supply.take(channel.step), *operands)
 
     def hear(self, step: Hearing) -> AnyShare:
-        """Take what comes in."""
-        heard: AnyShare = self.act(step)
+        """Take what comes in, or send it, if it is mine."""
+        if isinstance(step, OpenWeight):
+            return self._open_weight(step)
+        channel = self._next(step, ())
+        material = self._supply.take(channel.step)
+        if isinstance(step, OpenCoded):
+            return step.run(channel, material, self._inputs.get(step.name))
+        heard: AnyShare = step.run(channel, material)
         return heard
 
     def shared(self, step: Input) -> AnyShare:
@@ -175,29 +181,18 @@ class SecretOps(ProtocolOps[AnyShare]):
         opened = step.run(channel, material, values, clear)
         return lambda: opened
 
-    def laid_out(self, opening: AnyShare, view: View, shape: tuple[int, ...]) -> AnyShare:
-        """Lay a masked opening out differently."""
-        assert isinstance(opening, MaskedOpening)  # noqa: S101 - `open_masked` gave all notes
-        return opening.view(view, shape)
-
     def find_opening(self, name: str, spec: Spec, owner: Party | None) -> AnyShare | None:
         """Take an input from the cache by its name."""
         known = self._cache.find(name, spec, owner)
         return None if known is None else self._cache.opening(name)
 
-    def open_weight(self, step: OpenWeight) -> AnyShare:
-        """Open an input under a mask, if it is mine, or take what was opened."""
+    def _open_weight(self, step: OpenWeight) -> AnyShare:
         channel = self._next(step, ())
         given = self._inputs.get(step.name) if step.owner == channel.me else None
         if not isinstance(given, EncodedInput):
             given = made(given, self.shown)
         prg, on = self._supply.stream(channel.step), self._cache.weights_on
         return step.run(channel, prg, given, on=on)
-
-    def open_coded(self, step: OpenCoded) -> AnyShare:
-        """Open a matrix under a mask, if it is mine, or take what was opened."""
-        channel = self._next(step, ())
-        return step.run(channel, self._supply.take(channel.step), self._inputs.get(step.name))
 
     def join(self, name: str, fresh: AnyShare, *, length: int, dim: int) -> AnyShare:
         """Put entries behind kept ones; they are kept when the run is over."""

@@ -10,8 +10,7 @@ from annotated_types import Ge
 from tacit.data.spec import OwnerTable
 from tacit.errors import ConfigError
 from tacit.mpc import Roles, find_protocol
-from tacit.mpc.mixing import spell
-from tacit.mpc.registry import ProtocolName
+from tacit.mpc.registry import ProtocolName, spell
 from tacit.ring import FixedPoint
 from tacit.spec import (
     LOCAL,

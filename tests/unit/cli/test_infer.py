@@ -13,7 +13,7 @@ from tacit.inference.inputs import load_owned, load_rows
 from tacit.jobs import folder, infer
 from tacit.jobs.config import job_digest
 from tacit.jobs.kind import Asked
-from tacit.mpc.mixing import NO_DEALER
+from tacit.mpc.registry import NO_DEALER
 from tacit.nn import OwnModel, parse_layers, to_safetensors
 from tacit.party import without_setup
 

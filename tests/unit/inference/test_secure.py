@@ -14,7 +14,7 @@ from tacit.errors import ConfigError, DataError, DisagreementError, InputError, 
 from tacit.inference import Crew, secure
 from tacit.inference.facts import INPUT
 from tacit.mpc import PROTOCOLS
-from tacit.mpc.mixing import NO_DEALER
+from tacit.mpc.registry import NO_DEALER
 from tacit.nn import TorchOps, import_module, logistic_score
 from tacit.party import Meeting, run_threads, without_setup
 

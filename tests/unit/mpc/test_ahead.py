@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from support.mpc import ALICE, BOB, simulate
-from tacit.mpc.material import ahead
-from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
+from tacit.mpc.material import supply
+from tacit.mpc.protocols.permuted3 import SeenByHelper
 
 
 def chain(ops):
@@ -19,7 +19,7 @@ def chain(ops):
 @pytest.mark.parametrize("protocol", ["sealed", "permuted2", "permuted3"])
 @pytest.mark.parametrize("kept", [1, 2000, 1 << 28])
 def test_the_result_does_not_depend_on_how_much_is_drawn_ahead(monkeypatch, protocol, kept):
-    monkeypatch.setattr(ahead, "KEPT_BYTES", kept)
+    monkeypatch.setattr(supply, "KEPT_BYTES", kept)
     x, y = torch.linspace(-3, 3, 30, dtype=torch.float64), torch.full((30,), 1.5).double()
     run = simulate(chain, protocol=protocol, inputs={ALICE: {"x": x}, BOB: {"y": y}})
     wanted = x
@@ -30,7 +30,7 @@ def test_the_result_does_not_depend_on_how_much_is_drawn_ahead(monkeypatch, prot
 
 
 def test_a_failure_while_drawing_ahead_is_not_lost(monkeypatch):
-    monkeypatch.setattr(ahead, "KEPT_BYTES", 1)
+    monkeypatch.setattr(supply, "KEPT_BYTES", 1)
     prepare, calls = SeenByHelper.prepare, []
 
     def failing(self, channel, *operands):

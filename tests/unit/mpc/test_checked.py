@@ -7,7 +7,7 @@ from support.mpc import ALICE, BOB, CAROL, MEETING, ROLES, simulate
 from tacit.errors import CheatingError, ConfigError, InputError, PartyError
 from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, serve
 from tacit.mpc.protocols.checked import boundary, proofs, wide
-from tacit.mpc.protocols.checked.check import TwoWords
+from tacit.mpc.protocols.checked.proofs import TwoWords
 from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, PartPair, Tagged, draw_keys
 from tacit.party import Meeting, run_threads
 from tacit.party.session import as_heard

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError
-from tacit.mpc.functions.elementwise import ELEMENTWISE
-from tacit.mpc.permuted.dummies import (
+from tacit.mpc.functions.curves import ELEMENTWISE
+from tacit.mpc.permuted.hiding import (
     SYMMETRIES,
     FlipsAndDummies,
     flip,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.mpc import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.mpc import PROTOCOLS, PlanOps
 from tacit.mpc.functions.ordering import Heat
-from tacit.mpc.protocols.sealed.heats import heats
+from tacit.mpc.protocols.sealed.largest import heats
 
 ULP = 2.0**-16
 BOUND = 64.0

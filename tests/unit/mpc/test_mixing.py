@@ -6,7 +6,7 @@ import torch
 from support.mpc import ALICE, BOB, CAROL, ROLES, simulate
 from tacit.errors import ConfigError
 from tacit.mpc import find_protocol, make_plan
-from tacit.mpc.mixing import spell
+from tacit.mpc.registry import spell
 
 VALUES = torch.linspace(-2.0, 2.0, 24, dtype=torch.float64).view(4, 6)
 

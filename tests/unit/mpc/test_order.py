@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from tacit.mpc.permuted.order import RowLayout, invert, take
+from tacit.mpc.permuted.view import RowLayout, invert, take
 from tacit.ring import Prg
 
 KEY = bytes(range(16))

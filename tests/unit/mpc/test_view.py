@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import InputError
-from tacit.mpc.functions.elementwise import ELEMENTWISE
+from tacit.mpc.functions.curves import ELEMENTWISE
 from tacit.mpc.functions.pieces import Pieces
-from tacit.mpc.permuted.order import RowLayout
-from tacit.mpc.permuted.view import ROWWISE, EachRow, EachValue
+from tacit.mpc.permuted.view import ROWWISE, EachRow, EachValue, RowLayout
 from tacit.mpc.share import Spec
 
 FRAC_BITS = 16

@@ -20,8 +20,10 @@ CASES += [(GradientOps, verb) for verb in VERBS if verb not in STEPS]
 
 @pytest.mark.parametrize(("interpreter", "verb"), CASES)
 def test_an_interpreter_takes_what_the_contract_says(interpreter, verb):
-    wanted = inspect.signature(getattr(Ops, verb)).parameters
-    got = inspect.signature(getattr(interpreter, verb)).parameters
+    wanted, got = (
+        dict(list(inspect.signature(getattr(one, verb)).parameters.items())[1:])  # less itself
+        for one in (Ops, interpreter)
+    )
     assert set(wanted) <= set(got)
     assert [p.kind for p in wanted.values()] == [got[name].kind for name in wanted]
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from tacit.ring import Prg
-from tacit.ring.wide import Wide, below_wide, square
+from tacit.ring.sampling import Wide, below_wide, square
 
 KEY = bytes(range(16))
 FALSE_ALARM = 1e-6  # of each statistical test, had the key been drawn at random

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tacit import ring
 from tacit.mpc import Plan, Roles, Share, compute, narrow, serve
-from tacit.mpc.permuted.instance import instance_of
-from tacit.mpc.protocols.permuted3.kernel import SeenByHelper
+from tacit.mpc.permuted.hiding import instance_of
+from tacit.mpc.protocols.permuted3 import SeenByHelper
 from tacit.mpc.share import Spec
 from tacit.party import Meeting, Session, run_threads
 from tacit.result import Phase

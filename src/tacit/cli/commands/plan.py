@@ -19,7 +19,7 @@ from tacit.jobs.kinds import kind_of, load_job, read_job
 from tacit.jobs.toml import read_toml
 from tacit.llm.backend.chat_file import ROLES, load_chat
 from tacit.mpc import PROTOCOLS
-from tacit.mpc.mixing import NO_DEALER
+from tacit.mpc.registry import NO_DEALER
 from tacit.report.terminal import lay_claims, make_table, part, preview
 from tacit.result import Forecast, Leak, Phase
 from tacit.spec import ListedError, Problem

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from tacit.errors import InputError
 from tacit.mpc import shapes
-from tacit.mpc.functions.elementwise import SMALLEST
+from tacit.mpc.functions.curves import SMALLEST
 from tacit.mpc.functions.poles import FEW
 from tacit.mpc.functions.roots import rsqrt, times_inverse
 from tacit.mpc.primitives import Primitives

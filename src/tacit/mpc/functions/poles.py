@@ -12,8 +12,7 @@ from math import ceil, floor, log, log2
 
 from tacit.errors import RangeError
 from tacit.mpc.functions.curve import PiecewiseCurve
-from tacit.mpc.functions.curves import interpolate
-from tacit.mpc.functions.elementwise import ELEMENTWISE, SMALLEST
+from tacit.mpc.functions.curves import ELEMENTWISE, SMALLEST, interpolate
 from tacit.mpc.share import HEADROOM_BITS
 
 FEW = 512

@@ -16,7 +16,7 @@ from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import in_host_memory
 from tacit.mpc.material.dealer import Maker, step_stream
 from tacit.mpc.material.randomness import OpeningTriple
-from tacit.mpc.material.tape import CudaTape, LaunchTape
+from tacit.mpc.material.recording import CudaTape, LaunchTape
 from tacit.mpc.plan import Plan
 from tacit.mpc.share import Mask, SharePair
 from tacit.party import Session

@@ -14,8 +14,7 @@ from tacit.mpc.boundary import Input, Resume
 from tacit.mpc.cache import OpeningCache
 from tacit.mpc.contract import Channel, Prepared, takes_role
 from tacit.mpc.material.offline import Material
-from tacit.mpc.material.recording import Key, Recording, Vectors
-from tacit.mpc.material.tape import CudaTape, LaunchTape
+from tacit.mpc.material.recording import CudaTape, Key, LaunchTape, Recording, Vectors
 from tacit.mpc.plan import Plan
 from tacit.mpc.run import supplied
 from tacit.mpc.secret_ops import Given, SecretOps, made

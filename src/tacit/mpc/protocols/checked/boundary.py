@@ -3,6 +3,9 @@
 An input of P0 or P1 enters by `OpenTagged`. Anyone else gets from the dealer a mask of which P0
 and P1 have shares: an owner tells both its value less the mask, a receiver is told by both the
 result plus the mask. As one of the two is honest, what both say alike is right.
+
+An owner's promise of a bound can be checked on shares. A word beyond its bound is an input like any
+other to tags; but products of it wrap around, and an output then tells other things than planned.
 """
 
 import hashlib
@@ -17,16 +20,18 @@ from tacit import ring
 from tacit.errors import CheatingError, InputError
 from tacit.mpc.boundary import WORD_BYTES, Input, Open, encode_input, reveal
 from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.material.randomness import OpeningMask, Parts
 from tacit.mpc.protocols.checked import tags, wide
-from tacit.mpc.protocols.checked.bounds import check_bound
-from tacit.mpc.protocols.checked.check import MutualCheck
+from tacit.mpc.protocols.checked.pending import TaggedOpening, TaggedShare, tagged
+from tacit.mpc.protocols.checked.piecewise import PiecewiseTagged
 from tacit.mpc.protocols.checked.product import Enter, OpenTagged, tagged_mask
-from tacit.mpc.protocols.checked.proofs import Proofs, proofs_of
-from tacit.mpc.protocols.checked.shares import TaggedOpening, TaggedShare, tagged
-from tacit.mpc.share import AnyShare, AnySpec, Mask, OpeningSpec, Share, Spec
+from tacit.mpc.protocols.checked.proofs import MutualCheck, Proofs, proofs_of
+from tacit.mpc.protocols.sealed.compare import Comparison
+from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Mask, OpeningSpec, Share, Spec
 from tacit.party import Session
 from tacit.party.cost import CostedMessage, Round, exchange
+from tacit.party.session import CHEATED
 from tacit.ring import Prg
 
 _DIGEST_BYTES = 32
@@ -322,3 +327,51 @@ def _number(spec: AnySpec | None) -> Spec:
 def _digest(words: Tensor) -> Tensor:
     digest = hashlib.sha256(ring.to_bytes(words.contiguous().cpu())).digest()
     return torch.frombuffer(bytearray(digest), dtype=torch.uint8)
+
+
+_MOST = 1 << 15
+"""So many elements are compared at once: their material fits a message."""
+
+
+@dataclass(frozen=True)
+class Beyond(PiecewiseTagged):
+    """Give 0 where an element is within two numbers, and 1 or 2 where it is not.
+
+    Guarantee: that of `PiecewiseTagged`; for every word, as all of its bits are compared. With
+    [x >= -n] and [x >= n + 1] as b and c it is 1 - b + c; a difference that wraps around changes b
+    to 0, or c to 1, for words beyond alone.
+    Cost: that of two comparisons of 64 bits.
+    """
+
+    def _comparison(self, x: Spec) -> Comparison:
+        return Comparison(x.elements, WORD_BITS, 2)
+
+
+def beyond(largest: int) -> Beyond:
+    """Make the kernel for words of at most that size."""
+    pieces = ((1,), (0,), (1,))
+    return Beyond(
+        "bound", (PiecewiseCurve((-largest, largest + 1), pieces, frac_bits=0, bound=2.0),)
+    )
+
+
+def check_bound(ops: Any, value: Any, *, owner: str, name: str, to: tuple[str, ...]) -> None:
+    """Compare an input with its bound on shares; both computing parties learn how many are beyond.
+
+    Raises:
+        CheatingError: one is, and its owner has broken its promise.
+    """
+    spec = ops.number(value, "comparing with a bound")
+    flat = ops.reshape(value, (spec.elements,))
+    for at in range(0, spec.elements, _MOST):
+        part = ops.take(flat, range(at, min(at + _MOST, spec.elements)), dim=0)
+        count = ops.sum(ops.apply(beyond(spec.largest), part), dim=0)
+        found = ops.open(
+            count, to=to, what=f"how many elements of {name!r} are beyond its bound", why="none is"
+        )
+        if found is not None and bool(found.any()):
+            raise CheatingError(
+                owner,
+                f"{CHEATED}its input {name!r} is beyond the bound of ±{spec.bound:g} that it "
+                "promised; nothing else was revealed",
+            )

@@ -16,9 +16,8 @@ from tacit.mpc.arithmetic.local import Add
 from tacit.mpc.contract import Channel, Declaration, Kernel, Roles
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.checked import wide
-from tacit.mpc.protocols.checked.pending import Pending
+from tacit.mpc.protocols.checked.pending import Pending, TaggedShare
 from tacit.mpc.protocols.checked.proofs import proofs_of
-from tacit.mpc.protocols.checked.shares import TaggedShare
 from tacit.mpc.protocols.checked.tags import add_public
 from tacit.mpc.share import AnyShare, AnySpec, Share, Spec
 

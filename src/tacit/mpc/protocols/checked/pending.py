@@ -1,4 +1,4 @@
-"""Products of matrices whose tags are never computed in full (after Freivalds 1977).
+"""Shares with tags, and products whose tags are never computed in full (after Freivalds 1977).
 
 The tags of a product e·b take a product of wide numbers, many times as long as the product itself.
 But a product is opened, and a check of an opened matrix U wants no more than P·U·Q for random bits
@@ -7,7 +7,7 @@ in it is taken modulo 2^64: the result is another number, alike for both, with t
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from tacit import ring
 from tacit.mpc.products import MatMul
 from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.tags import TagKeys, add_public
+from tacit.mpc.share import MaskedOpening, Share, View
 
 SIDE = 42
 """How many rows and columns of bits: of a matrix that is not 0, all are blind with chance 2^-42."""
@@ -113,3 +114,51 @@ def is_worth_it(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
 def sides(shape: tuple[int, ...]) -> tuple[bool, bool]:
     """Tell which sides of a matrix are projected: those that are long enough."""
     return shape[-2] >= _LEAST_SIDE, shape[-1] >= _LEAST_SIDE
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TaggedShare(Share):
+    """A share, and wide numbers (limbs, components, …): it, its tag and the key to the other one.
+
+    Modulo 2^64 the first component is the share itself.
+    """
+
+    proof: Tensor | Pending
+
+    @property
+    def numbers(self) -> Tensor:
+        """Return the wide numbers, computed in full."""
+        return self.proof.full() if isinstance(self.proof, Pending) else self.proof
+
+    __repr__ = Share.__repr__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TaggedOpening(MaskedOpening):
+    """A masked opening, and its mask as wide numbers (limbs, components, …)."""
+
+    numbers: Tensor = field(kw_only=True)
+
+    __repr__ = MaskedOpening.__repr__
+
+    def view(self, view: View, shape: tuple[int, ...]) -> "TaggedOpening":
+        """Lay the same secret out differently."""
+        plain = super().view(view, shape)
+        limbs, components = self.numbers.shape[:2]
+        flat = self.numbers.reshape(limbs * components, *self.numbers.shape[2:])
+        numbers = flat.new_empty((len(flat), *shape))
+        for at, one in enumerate(flat):
+            numbers[at] = view(one)
+        return TaggedOpening(
+            plain.opened,
+            plain.mask_share,
+            plain.clear,
+            plain.spec,
+            numbers=numbers.view(limbs, components, *shape),
+        )
+
+
+def tagged(value: object) -> TaggedShare:
+    """Narrow an operand to a share with tags; ops have seen to it that it has them."""
+    assert isinstance(value, TaggedShare)  # noqa: S101 - inputs are entered, results are tagged
+    return value

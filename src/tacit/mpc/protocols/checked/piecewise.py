@@ -13,13 +13,12 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import InputError
 from tacit.mpc import narrow
-from tacit.mpc.arithmetic.selection import unpacked
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.functions.curve import PiecewiseCurve
+from tacit.mpc.functions.curve import PiecewiseCurve, unpacked
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.checked import wide
+from tacit.mpc.protocols.checked.pending import TaggedShare, tagged
 from tacit.mpc.protocols.checked.proofs import Proofs, proofs_of
-from tacit.mpc.protocols.checked.shares import TaggedShare, tagged
 from tacit.mpc.protocols.checked.tags import PartPair, Tagged, Tags, add_public, spread
 from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison, group_blocks
 from tacit.mpc.protocols.sealed.conjunction import ConjunctionMask, joined_blocks, masked_blocks
@@ -59,8 +58,8 @@ class PiecewiseTagged(Piecewise):
         count = x.elements
         items = (
             PartPair(0, 0, (count,)),
-            PartPair(1, 2, planes, count),
-            PartPair(2, 1, (comparison.thresholds, comparison.words), count),
+            PartPair(2, 2, planes, count),
+            PartPair(1, 1, (comparison.thresholds, comparison.words), count),
             PartPair(3, 3, powers),
         )
         tree = tuple(_tagged_tree(need, count) for need in comparison.needs())

@@ -13,9 +13,14 @@ from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import OpeningMask, OpeningTriple, Parts
 from tacit.mpc.products import Hadamard, MatMul
 from tacit.mpc.protocols.checked import wide
-from tacit.mpc.protocols.checked.pending import Pending, PendingProduct, is_worth_it
+from tacit.mpc.protocols.checked.pending import (
+    Pending,
+    PendingProduct,
+    TaggedOpening,
+    TaggedShare,
+    is_worth_it,
+)
 from tacit.mpc.protocols.checked.proofs import proofs_of
-from tacit.mpc.protocols.checked.shares import TaggedOpening, TaggedShare
 from tacit.mpc.protocols.checked.tags import PartPair, Tagged, add_public
 from tacit.mpc.share import (
     AnyShare,

@@ -1,4 +1,4 @@
-"""What is still to be checked: every word and bit that was exchanged since the last check.
+"""The check of every word and bit that was exchanged since the last one, before anything is shown.
 
 Of words a party proves 42 sums over random halves of all that it has sent. One sum would not do:
 an error of 2^63 is lost wherever it is taken an even number of times. A sum modulo 2^64 is known to
@@ -15,11 +15,17 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.mpc.contract import Channel
+from tacit.errors import CheatingError
+from tacit.mpc.boundary import WORD_BYTES
+from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.pending import SIDE, Pending, project_words, sides
-from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, TagKeys
-from tacit.ring import Prg
+from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, PartPair, Tagged, TagKeys
+from tacit.mpc.share import AnyShare, AnySpec
+from tacit.party.cost import exchange
+from tacit.party.session import CHEATED, OR_OWNER
+from tacit.ring import KEY_BYTES, Prg
 
 SUMS = 42
 """Over random halves: each misses a wrong word with chance 1/2, so that all do with 2^-42."""
@@ -211,3 +217,80 @@ def _sums(seed: bytes, numbers: Tensor) -> Tensor:
     if not numbers.shape[-1]:
         return numbers.new_zeros((*numbers.shape[:-1], SUMS))
     return wide.add_all(numbers, _chosen(seed, numbers.shape[-1], numbers.device))
+
+
+@dataclass(frozen=True)
+class TwoWords:
+    """A uniform word for each party and place; the two have nothing to do with each other."""
+
+    count: int
+
+    def first(self, prg: Prg) -> Parts:
+        """Draw the first party's words."""
+        return (prg.words((self.count,)),)
+
+    def second(self, prg: Prg) -> Parts:
+        """Draw the second party's words."""
+        return (prg.words((self.count,)),)
+
+    def correction(self, first: Parts, second: Parts) -> Parts:
+        """Return nothing: the words are independent."""
+        return ()
+
+    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Return nothing."""
+        return ()
+
+
+_MASK = Tagged(TwoWords(SUMS), (PartPair(0, 0, (SUMS,)),))
+
+
+@dataclass(frozen=True)
+class MutualCheck:
+    """Prove what I have sent since the last check, and check what I have received.
+
+    Guarantee: a party that goes on has received nothing wrong, but with a probability of at most
+    2^-40. Nothing is shown, and whether a party goes on depends on no secret.
+    Cost: 2 rounds; 16 and 400 bytes each way, however much is checked.
+    """
+
+    def declare(self, roles: Roles, *_: AnySpec) -> Declaration:
+        """Say what is sent."""
+        return Declaration(
+            out=None,
+            needs=(_MASK,),
+            rounds=(
+                exchange(*roles.computing, KEY_BYTES),
+                exchange(*roles.computing, WORD_BYTES * ANSWER_WORDS),
+            ),
+        )
+
+    def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> None:
+        """Exchange seeds, then answers.
+
+        Raises:
+            CheatingError: the other party has sent something that it cannot prove.
+        """
+        _, (tags,) = _MASK.read(material[0], is_first=channel.is_first)
+        mask, proofs, other = tags.wide(), proofs_of(channel), channel.other
+        # Fresh, and known to nobody before: all messages that the sums are to test were fixed when
+        # the other party sees it, as this step comes when the last of them has come.
+        seed = Prg.from_os().bytes(KEY_BYTES)
+        channel.send(other, torch.frombuffer(bytearray(seed), dtype=torch.uint8))
+        came = channel.recv(other, (KEY_BYTES,), dtype=torch.uint8)
+        channel.send(other, proofs.answer(bytes(came.tolist()), mask))
+        answer = channel.recv(other, (ANSWER_WORDS,)).cpu()
+        # First: two who were told different inputs do not fit each other, and neither cheats.
+        if not proofs.heard_the_same(answer):
+            raise CheatingError(
+                f"{other}{OR_OWNER}",
+                f"{CHEATED}the two computing parties were told different inputs; nothing was "
+                "revealed after that",
+            )
+        if not proofs.accepts(seed, mask, answer):
+            raise CheatingError(
+                other,
+                f"{CHEATED}its messages up to step {channel.step} are not what the dealer's tags "
+                "prove; nothing was revealed after that",
+            )
+        proofs.clear()

@@ -12,9 +12,8 @@ from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.protocols.checked import wide
-from tacit.mpc.protocols.checked.pending import Pending
+from tacit.mpc.protocols.checked.pending import Pending, TaggedShare, tagged
 from tacit.mpc.protocols.checked.proofs import proofs_of
-from tacit.mpc.protocols.checked.shares import TaggedShare, tagged
 from tacit.mpc.protocols.checked.tags import PartPair, Tagged, add_public
 from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec
 from tacit.party.cost import exchange

@@ -15,10 +15,9 @@ from torch import Tensor
 from tacit import ring
 from tacit.mpc import narrow
 from tacit.mpc.arithmetic.local import numeric, numeric_share
-from tacit.mpc.arithmetic.selection import unpacked
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.functions.curve import PiecewiseCurve
+from tacit.mpc.functions.curve import PiecewiseCurve, unpacked
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.narrow import bits_size
 from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison
@@ -41,8 +40,9 @@ class FusedMask:
     bits: int
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first shares of everything."""
-        return (*self.compare.first(prg), prg.words(self._bits()), prg.words(self._rows()))
+        """Draw the first shares of everything: r, ρ, the bits of r and the rows."""
+        r, codes = self.compare.first(prg)
+        return r, prg.words(self._bits()), codes, prg.words(self._rows())
 
     def second(self, prg: Prg) -> Parts:
         """Draw the second shares of r and of the bits ρ."""
@@ -57,10 +57,10 @@ class FusedMask:
         r = first[0] + second[0]
         undo = (1 << (HEADROOM_BITS - self.bits)) - ring.shift_right(r, self.bits)
         carry = ring.shift_right(r, 63) << (64 - self.bits)
-        rho = unpacked(first[2] ^ second[1], self.compare.elements)
+        rho = unpacked(first[1] ^ second[1], self.compare.elements)
         plain = torch.stack((torch.ones_like(r), undo, carry))
         rows = torch.cat((plain[1:], (rho[:, None] * plain).flatten(0, 1)))
-        return (*self.compare.correction(first[:2], second[:1]), rows.sub_(first[3]))
+        return (self.compare.codes(r) ^ first[2], rows.sub_(first[3]))
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of the bits and of the rows."""
@@ -108,7 +108,7 @@ class FusedTruncateCompare:
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open z + r, compare, shift, and select."""
         z = numeric_share(operands[0])
-        (r, rho, rows, bits), tree = _arrange(material[0], channel), material[1:]
+        (r, rho, bits, rows), tree = material[0], material[1:]
         mine = r.add_(z.words.reshape(-1))
         if channel.is_first:
             # c = z + 2^62 + r + 2^63: its sign bit is the complement of that of z + 2^62 + r, and
@@ -156,12 +156,3 @@ class FusedTruncateCompare:
     def _out(self, z: Spec) -> Spec:
         frac_bits = self.curve.frac_bits
         return Spec.of(shape=z.shape, frac_bits=frac_bits, bound=self.curve.bound)
-
-
-def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Bring a party's part of a `FusedMask` into one order: r, ρ, rows, bits of r."""
-    if channel.is_first:
-        r, bits, rho, rows = parts
-    else:
-        r, rho, bits, rows = parts
-    return r, rho, rows, bits

@@ -7,23 +7,28 @@ in which it takes part end well for it: if its bits β are those that the public
 dealer has shared a table for each number that holds a one at its β, and r_i beside it, and zeros
 elsewhere: what is found at the place that is public is a share of whether x_i has won, and of r_i
 if so. Wide groups would have long tables of words; theirs are of bits, and what is found there is
-turned into numbers by one more message.
+turned into numbers by one more message. How wide groups are best is tried out: the bytes of all
+heats are known before.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import torch
 from torch import Tensor
 
 from tacit.mpc import narrow, tables
 from tacit.mpc.arithmetic.local import numeric, numeric_share
-from tacit.mpc.arithmetic.selection import unpacked
 from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.functions.curve import unpacked
+from tacit.mpc.functions.curves import curve_of
+from tacit.mpc.functions.ordering import Heat
 from tacit.mpc.material.randomness import Parts, packed_words
-from tacit.mpc.narrow import bits_size
+from tacit.mpc.narrow import WORD_BYTES, bits_size
 from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison
 from tacit.mpc.protocols.sealed.multithreshold import packed_rows
+from tacit.mpc.protocols.sealed.piecewise import Piecewise
 from tacit.mpc.protocols.sealed.unary import Blocks
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec, words_of
 from tacit.party.cost import exchange
@@ -100,13 +105,10 @@ class LargestMask:
     is_direct: bool
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first shares: of r, of codes, β, table, and of ρ and what it selects."""
+        """Draw the first shares: of r, β and perhaps ρ; of codes, table and what ρ selects."""
         codes, *others = self.correction_shapes()
-        parts = [prg.words(self._masks()), prg.words(codes), prg.words(self._bits())]
-        parts.append(prg.words(others[0]))
-        if not self.is_direct:
-            parts += [prg.words(self._selectors()), prg.words(others[1])]
-        return tuple(parts)
+        drawn = [*self.second(prg), prg.words(codes), prg.words(others[0])]
+        return tuple(drawn if self.is_direct else [*drawn, prg.words(others[1])])
 
     def second(self, prg: Prg) -> Parts:
         """Draw the second shares of r, β and ρ."""
@@ -117,20 +119,20 @@ class LargestMask:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second shares of codes, of tables and of what ρ selects."""
-        r, groups = first[0] + second[0], self.groups
-        codes = self._compare().codes(groups.differences(r[0])) ^ first[1]
-        beta = unpacked(first[2] ^ second[1], groups.pairs)
+        dealt, r, groups = first[len(second) :], first[0] + second[0], self.groups
+        codes = self._compare().codes(groups.differences(r[0])) ^ dealt[0]
+        beta = unpacked(first[1] ^ second[1], groups.pairs)
         at = groups.pattern(beta, wins=False)
         numbers = torch.cat((torch.ones_like(r[:1]), r))
         if self.is_direct:
-            table = -first[3]
+            table = -dealt[1]
             table.scatter_add_(0, at.expand(1, *numbers.shape), numbers[None])
             return codes, table
         hot = torch.zeros((groups.patterns, groups.elements), dtype=torch.uint8, device=r.device)
         hot.scatter_(0, at.view(1, -1), 1)
-        table = packed_rows(hot, packed_words(groups.elements)) ^ first[3]
-        rho = unpacked(first[4] ^ second[2], groups.elements).view(1, groups.size, -1)
-        return codes, table, rho * numbers - first[5]
+        table = packed_rows(hot, packed_words(groups.elements)) ^ dealt[1]
+        rho = unpacked(first[2] ^ second[2], groups.elements).view(1, groups.size, -1)
+        return codes, table, rho * numbers - dealt[2]
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of codes, table and of what ρ selects."""
@@ -139,15 +141,6 @@ class LargestMask:
         if self.is_direct:
             return codes, (self.groups.patterns, *numbers)
         return codes, (self.groups.patterns, packed_words(self.groups.elements)), numbers
-
-    def arrange(self, parts: Parts, *, is_first: bool) -> Parts:
-        """Bring a party's part into one order: r, codes, β, table, and ρ and what it selects."""
-        if is_first:
-            return parts
-        drawn = 2 if self.is_direct else 3
-        r, beta, *rho = parts[:drawn]
-        codes, table, *selected = parts[drawn:]
-        return r, codes, beta, table, *rho, *selected
 
     def _compare(self) -> CompareMask:
         return CompareMask(self.groups.pairs, self.blocks)
@@ -199,8 +192,11 @@ class Largest:
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Open x + r, compare all pairs, look up who has won, and take it over."""
         x = numeric_share(operands[0])
-        groups, mask = self._groups(x.spec), self._mask(x.spec)
-        r, codes, beta, table, *rest = mask.arrange(material[0], is_first=channel.is_first)
+        groups = self._groups(x.spec)
+        if self.is_direct:
+            r, beta, codes, table = material[0]
+        else:
+            r, beta, rho, codes, table, selected = material[0]
         words = x.words.reshape(groups.parts, groups.count, groups.size).transpose(1, 2)
         c = channel.exchange_low(words + r, WORD_BITS)
         zero = torch.zeros(1, dtype=torch.int64, device=c.device)
@@ -211,7 +207,7 @@ class Largest:
         if self.is_direct:
             won = table.gather(0, at.expand(1, groups.parts + 1, *at.shape))[0]
         else:
-            won = _selected(channel, groups, _looked_up(table, at), r, rest)
+            won = _selected(channel, groups, _looked_up(table, at), r, rho, selected)
         # x = c - r of the winner: its c is public, and its r was found with it.
         found = (c * won[:1] - won[1:]).sum(1)
         if self.is_placed:
@@ -246,13 +242,74 @@ def _looked_up(table: Tensor, at: Tensor) -> Tensor:
 
 
 def _selected(
-    channel: Channel, groups: Groups, won: Tensor, r: Tensor, rest: list[Tensor]
+    channel: Channel, groups: Groups, won: Tensor, r: Tensor, rho: Tensor, selected: Tensor
 ) -> Tensor:
     """Turn shares of bits into numbers: of 1 and r where a bit is set, and of zeros elsewhere."""
-    rho, selected = rest
     masked = won ^ rho
     told = masked ^ channel.exchange_bits(masked, groups.elements)
     tau = unpacked(told, groups.elements).view(1, groups.size, groups.count)
     ones = torch.full_like(r[:1], 1 if channel.is_first else 0)
     # A bit τ ⊕ ρ is τ + (1 - 2τ)·ρ.
     return tau * torch.cat((ones, r)) + (1 - 2 * tau) * selected
+
+
+ROUND_BYTES = 1 << 18
+"""So many bytes are worth a round. In half a round trip the networks that plans are forecast for
+carry 125 kB in a data centre, 625 kB in a city and 200 kB on a slow line."""
+_WIDEST, _WIDEST_DIRECT = 16, 10
+_ROLES = Roles(first="P0", second="P1", dealer="dealer")  # names do not matter to a cost
+
+
+@lru_cache(maxsize=256)
+def heats(
+    rows: int, length: int, frac_bits: int, bound: float, *, is_placed: bool
+) -> tuple[Heat, ...]:
+    """Find the cheapest heats that leave one number of each row.
+
+    Args:
+        rows: how many.
+        length: of each row.
+        frac_bits: of the numbers.
+        bound: how large they can be.
+        is_placed: whether positions are wanted, which move with the numbers from the second heat.
+    """
+    known: dict[tuple[int, int], tuple[int, tuple[Heat, ...]]] = {}
+
+    def best(left: int, parts: int) -> tuple[int, tuple[Heat, ...]]:
+        if left == 1:
+            return 0, ()
+        if (left, parts) not in known:
+            found = []
+            for heat in _options(left, is_placed=is_placed):
+                groups = -(-left // heat.size)
+                shape = (parts, rows, groups, heat.size)
+                price = _price(heat, shape, frac_bits, bound, is_placed=is_placed and parts == 1)
+                later, rest = best(groups, 2 if is_placed else 1)
+                found.append((price + later, (heat, *rest)))
+            known[left, parts] = min(found, key=lambda one: one[0])
+        return known[left, parts]
+
+    return best(length, 1)[1]
+
+
+def _options(left: int, *, is_placed: bool) -> list[Heat]:
+    widths = range(2, min(left, _WIDEST) + 1)
+    direct = [Heat(size) for size in widths if size <= _WIDEST_DIRECT]
+    found = [*direct, *(Heat(size, is_direct=False) for size in widths)]
+    return found if is_placed else [*found, Heat(2, by_relu=True)]
+
+
+def _price(
+    heat: Heat, shape: tuple[int, ...], frac_bits: int, bound: float, *, is_placed: bool
+) -> int:
+    """Count the bytes of a heat, both ways and from the dealer, and its rounds as bytes."""
+    kernel: Largest | Piecewise
+    if heat.by_relu:
+        shape, apart = shape[:-1], 2 * bound
+        kernel, most = Piecewise("relu", (curve_of("relu", frac_bits, apart),)), apart
+    else:
+        kernel, most = Largest(bound, is_placed, heat.is_direct), bound
+    declared = kernel.declare(_ROLES, Spec.of(shape=shape, frac_bits=frac_bits, bound=most))
+    sent = sum(message.payload_bytes for one in declared.rounds for message in one)
+    dealt = sum(prod(shape) for need in declared.needs for shape in need.correction_shapes())
+    return ROUND_BYTES * len(declared.rounds) + sent + WORD_BYTES * dealt

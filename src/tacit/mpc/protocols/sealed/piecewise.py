@@ -17,14 +17,18 @@ from torch import Tensor
 from tacit.mpc import narrow
 from tacit.mpc.arithmetic.local import numeric_share
 from tacit.mpc.arithmetic.rescaled import public_part
-from tacit.mpc.arithmetic.selection import select_pieces, unpacked
 from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.functions.curve import select_pieces, unpacked
 from tacit.mpc.functions.piecewise import Pieced
 from tacit.mpc.material.randomness import Parts, lane_bytes, read_lanes, readings, write_lanes
 from tacit.mpc.narrow import bits_size
 from tacit.mpc.protocols.sealed.compare import CompareMask, Comparison
-from tacit.mpc.protocols.sealed.multithreshold import MultiThreshold, fits_multi_threshold
-from tacit.mpc.protocols.sealed.oneblock import OneBlock, fits_one_block
+from tacit.mpc.protocols.sealed.multithreshold import (
+    MultiThreshold,
+    OneBlock,
+    fits_multi_threshold,
+    fits_one_block,
+)
 from tacit.mpc.share import WORD_BITS, AnyShare, AnySpec, Share, Spec
 from tacit.party.cost import exchange
 from tacit.ring import Prg
@@ -47,8 +51,9 @@ class SelectMask:
     rescaled: tuple[int, int] | None = None
 
     def first(self, prg: Prg) -> Parts:
-        """Draw the first shares: of r and its bits, of ρ, of powers and of selected powers."""
-        drawn = (*self.compare.first(prg), prg.words(self._bits()), prg.words(self._powers()))
+        """Draw the first shares: of r, of ρ, of the bits of r, of powers and of selected powers."""
+        r, codes = self.compare.first(prg)
+        drawn = r, prg.words(self._bits()), codes, prg.words(self._powers())
         return drawn if self.rescaled is None else (*drawn, prg.words(self._lanes()))
 
     def second(self, prg: Prg) -> Parts:
@@ -57,9 +62,9 @@ class SelectMask:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second shares of the bits of r and of all powers."""
-        r, rho = first[0] + second[0], first[2] ^ second[1]
+        r, rho = first[0] + second[0], first[1] ^ second[1]
         chosen = unpacked(rho, self.compare.elements)[:, None]
-        bits = self.compare.correction(first[:2], second[:1])
+        bits = (self.compare.codes(r) ^ first[2],)
         if self.rescaled is None:
             powers = _powers(r, self.degree)
             everything = torch.cat((powers[2:], (chosen * powers).flatten(0, 1)))
@@ -178,18 +183,18 @@ class Piecewise(Pieced):
     def _masked(
         self, channel: Channel, material: tuple[Parts, ...], operand: AnyShare
     ) -> tuple[Tensor, Spec]:
-        r = _arrange(material[0], channel)[0]
+        r = material[0][0]
         return numeric_share(operand).words.reshape(-1) + r, self.argument(operand.spec)
 
     def _select(
         self, channel: Channel, material: tuple[Parts, ...], spec: Spec, c: Tensor
     ) -> AnyShare:
-        (r, rho, powers, bits), tree = _arrange(material[0], channel), material[1:]
+        (r, rho, bits, powers, *lanes), tree = material[0], material[1:]
         if self._rescales(spec):
             # z = c - r is e + a for e = c and a = -r, but it is r whose readings are shared: where
             # the top bit of c is not set the difference borrows, and r is read with its sign.
             front, top = public_part(c, spec.ring_bits, self.drop, borrows=True)
-            r, powers = self._mask(spec).read(powers, material[0][-1], top)
+            r, powers = self._mask(spec).read(powers, lanes[0], top)
             c = (c << (WORD_BITS - spec.ring_bits)) >> (WORD_BITS - spec.ring_bits + self.drop)
         else:
             front = c
@@ -211,15 +216,3 @@ class Piecewise(Pieced):
         if fits_multi_threshold(x.elements, bits, len(curve.breaks)):
             return MultiThreshold(x.elements, bits, curve.slack or (0,) * len(curve.breaks))
         return Comparison(x.elements, bits, len(curve.breaks))
-
-
-def _arrange(parts: Parts, channel: Channel) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Bring a party's part of a `SelectMask` into one order: r, ρ, powers, bits of r.
-
-    Behind them stand the lanes of a number that is rescaled.
-    """
-    if channel.is_first:
-        r, bits, rho, powers = parts[:4]
-    else:
-        r, rho, bits, powers = parts[:4]
-    return r, rho, powers, bits

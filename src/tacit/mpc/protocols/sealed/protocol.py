@@ -9,8 +9,7 @@ from tacit.mpc.protocol import TWO_SERVERS, MpcProtocol
 from tacit.mpc.protocols.sealed.compare import IsPositive
 from tacit.mpc.protocols.sealed.counts import CountReaching
 from tacit.mpc.protocols.sealed.fused import FusedTruncateCompare
-from tacit.mpc.protocols.sealed.heats import heats
-from tacit.mpc.protocols.sealed.largest import Largest
+from tacit.mpc.protocols.sealed.largest import Largest, heats
 from tacit.mpc.protocols.sealed.piecewise import Piecewise
 from tacit.result import Claim
 

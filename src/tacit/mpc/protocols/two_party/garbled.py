@@ -28,8 +28,8 @@ from tacit.crypto.joint.loops import Octets
 from tacit.crypto.joint.transfer import Hash
 from tacit.mpc import narrow
 from tacit.mpc.arithmetic.local import numeric_share
-from tacit.mpc.arithmetic.selection import select_pieces
 from tacit.mpc.contract import Channel, Declaration, Roles
+from tacit.mpc.functions.curve import select_pieces
 from tacit.mpc.functions.piecewise import Pieced
 from tacit.mpc.material.randomness import Parts, packed_words
 from tacit.mpc.protocols.two_party.makers import tensor, times, unpacked

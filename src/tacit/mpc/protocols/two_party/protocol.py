@@ -4,10 +4,10 @@ from tacit.mpc.arithmetic.kernels import ARITHMETIC
 from tacit.mpc.arithmetic.local import DeferToReceiver
 from tacit.mpc.functions import piecewise
 from tacit.mpc.functions.piecewise import compared_by
-from tacit.mpc.mixing import NO_DEALER
 from tacit.mpc.protocol import TWO_SERVERS, MpcProtocol
 from tacit.mpc.protocols.two_party.garbled import Garbled
 from tacit.mpc.protocols.two_party.supply import Together
+from tacit.mpc.registry import NO_DEALER
 from tacit.result import Claim
 
 _TWO_ALONE = (

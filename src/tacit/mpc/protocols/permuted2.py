@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from tacit.mpc import narrow
-from tacit.mpc.arithmetic.local import numeric, numeric_share
+from tacit.mpc.arithmetic.local import numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
-from tacit.mpc.permuted.dummies import FlipsAndDummies, extend, flip, unflip
-from tacit.mpc.permuted.instance import PermutedInstance, instance_of
-from tacit.mpc.permuted.order import take
-from tacit.mpc.permuted.view import PermutedView
+from tacit.mpc.permuted.hiding import FlipsAndDummies, PermutedInstance, extend, flip, unflip
+from tacit.mpc.permuted.protocol import Seen, permuted_protocol
+from tacit.mpc.permuted.view import PermutedView, take
+from tacit.mpc.protocol import TWO_SERVERS
 from tacit.mpc.share import AnyShare, AnySpec, Share
 from tacit.party.cost import CostedMessage
-from tacit.result import Leak
+from tacit.result import Claim
 from tacit.ring import Prg
 
 
@@ -65,7 +65,7 @@ class OrderMask:
 
 
 @dataclass(frozen=True)
-class SeenBySecond:
+class SeenBySecond(Seen):
     """Apply a function through P1.
 
     Guarantee: P0 and the dealer see nothing. P1 sees every input of this call in the clear, in an
@@ -83,10 +83,12 @@ class SeenBySecond:
     view: PermutedView
     hiding: FlipsAndDummies
     is_handed: bool = False
+    seat = "second"
+    why = "permuted2: the second party computes the function on permuted values"
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out, what is needed and what is sent."""
-        instance = self._instance(operands[0])
+        instance = self.instance(operands[0])
         handed = CostedMessage(
             roles.second, roles.first, _handed_size(instance) * instance.x.elements
         )
@@ -100,7 +102,7 @@ class SeenBySecond:
                 (CostedMessage(roles.first, roles.second, shown),),
                 (CostedMessage(roles.second, roles.first, narrow.WORD_BYTES * instance.answered),),
             ),
-            leaks=(_leak(instance, roles),),
+            leaks=(self.leak(instance, roles),),
         )
 
     def handed(self) -> "SeenBySecond":
@@ -109,7 +111,7 @@ class SeenBySecond:
 
     def hand(self, channel: Channel, drawn: tuple[Parts, ...], operand: AnyShare) -> Parts:
         """Hand P1's share over under a mask: P0 then knows x - r."""
-        instance, size = self._instance(operand.spec), _handed_size(self._instance(operand.spec))
+        instance, size = self.instance(operand.spec), _handed_size(self.instance(operand.spec))
         mine = instance.view.spread(numeric_share(operand).words)
         if channel.is_first:
             shape, dtype = narrow.wire(len(mine), size)
@@ -121,22 +123,16 @@ class SeenBySecond:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Do P0's part, who orders, or P1's, who sees."""
-        instance = self._instance(operands[0].spec)
+        instance = self.instance(operands[0].spec)
         parts, *handed = (
             material if self.is_handed else (*material, self.hand(channel, material, operands[0]))
         )
+        channel.session.ledger.record(self.leak(instance, channel.roles))
         if channel.is_first:
             answer = _order(channel, instance, parts, handed[0][0])
         else:
             answer = _see(channel, instance, parts)
         return Share(instance.view.gather(answer, instance.x), instance.out)
-
-    def attend(self, channel: Channel, *operands: AnySpec) -> None:
-        """Write down, as anyone else, what P1 learns."""
-        channel.session.ledger.record(_leak(self._instance(operands[0]), channel.roles))
-
-    def _instance(self, x: AnySpec) -> PermutedInstance:
-        return instance_of(self.view, self.hiding, numeric(x, "a function"))
 
 
 def _order(channel: Channel, instance: PermutedInstance, material: Parts, known: Tensor) -> Tensor:
@@ -145,7 +141,6 @@ def _order(channel: Channel, instance: PermutedInstance, material: Parts, known:
     shown = known if instance.symmetry is None else flip(known, signs)
     shown = take(extend(shown, dummies, is_first=True), order).add_(delta)
     channel.send(channel.other, narrow.cut(shown, instance.size))
-    channel.session.ledger.record(_leak(instance, channel.roles))
     answer = take(channel.recv(channel.other, (instance.answered,)), back)
     if instance.symmetry is not None:
         one = 1 << instance.out.frac_bits
@@ -156,7 +151,6 @@ def _order(channel: Channel, instance: PermutedInstance, material: Parts, known:
 def _see(channel: Channel, instance: PermutedInstance, material: Parts) -> Tensor:
     """Compute on what comes back in another order."""
     _, q, s, t = material
-    channel.session.ledger.record(_leak(instance, channel.roles))
     shape, dtype = narrow.wire(instance.layout.elements, instance.size)
     low = narrow.low(s, instance.size)
     seen = narrow.sign_extended_sum(
@@ -172,6 +166,28 @@ def _handed_size(instance: PermutedInstance) -> int:
     return narrow.WORD_BYTES if symmetry is not None and symmetry.slope else instance.size
 
 
-def _leak(instance: PermutedInstance, roles: Roles) -> Leak:
-    why = "permuted2: the second party computes the function on permuted values"
-    return instance.leak(roles.second, why)
+def _claims(hiding: FlipsAndDummies) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            subject="inputs and intermediate values, towards P0 (the first computing party)",
+            guarantee="it sees only uniformly random words and the declared outputs",
+            assumptions=TWO_SERVERS,
+        ),
+        Claim(
+            subject="the inputs of non-linear functions, towards P1 (the second computing party)",
+            guarantee="no guarantee",
+            assumptions=(
+                "P1 sees these values in random order, fresh in every call; a value that "
+                "comes again is recognised; what it can infer depends on how many there are "
+                "and on what it knows already: let the owner of the data be P1, so that what "
+                "is at risk is the model",
+                "the dealer knows the orders; it does not tell P1",
+                "P1 follows the protocol: a malicious one undoes the orders by tagging what it "
+                "hands over, sees every value in its place, and is not noticed",
+                *hiding.assumptions(),
+            ),
+        ),
+    )
+
+
+PROTOCOL = permuted_protocol("permuted2", SeenBySecond, _claims)

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit.mpc import narrow
-from tacit.mpc.arithmetic.local import numeric, numeric_share
+from tacit.mpc.arithmetic.local import numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
-from tacit.mpc.permuted.dummies import FlipsAndDummies, extend, flip, unflip
-from tacit.mpc.permuted.instance import PermutedInstance, instance_of
-from tacit.mpc.permuted.order import take
-from tacit.mpc.permuted.view import PermutedView
+from tacit.mpc.permuted.hiding import FlipsAndDummies, PermutedInstance, extend, flip, unflip
+from tacit.mpc.permuted.protocol import Seen, permuted_protocol
+from tacit.mpc.permuted.view import PermutedView, take
+from tacit.mpc.protocol import TWO_SERVERS
 from tacit.mpc.share import AnyShare, AnySpec, Share
 from tacit.party.cost import CostedMessage
-from tacit.result import Leak
+from tacit.result import Claim
 
 
 @dataclass(frozen=True)
-class SeenByHelper:
+class SeenByHelper(Seen):
     """Apply a function through the helper.
 
     Guarantee: P0 and P1 see nothing. The helper sees every input of this call in the clear, in
@@ -38,10 +38,12 @@ class SeenByHelper:
 
     view: PermutedView
     hiding: FlipsAndDummies
+    seat = "dealer"
+    why = "permuted3: the helper computes the function on permuted values"
 
     def declare(self, roles: Roles, *operands: AnySpec) -> Declaration:
         """Say what comes out and what is sent."""
-        instance = self._instance(operands[0])
+        instance = self.instance(operands[0])
         shown = instance.size * instance.layout.elements
         answer = narrow.WORD_BYTES * instance.answered
         return Declaration(
@@ -50,12 +52,12 @@ class SeenByHelper:
                 tuple(CostedMessage(sender, roles.dealer, shown) for sender in roles.computing),
                 (CostedMessage(roles.dealer, roles.second, answer),),
             ),
-            leaks=(_leak(instance, roles),),
+            leaks=(self.leak(instance, roles),),
         )
 
     def prepare(self, channel: Channel, *operands: AnySpec) -> Parts:
         """Draw everything that depends on no input: orders, masks, signs, dummies."""
-        instance = self._instance(operands[0])
+        instance = self.instance(operands[0])
         common = channel.shared(channel.other)
         order, back = instance.draw_order(common)
         mask = common.words((instance.layout.elements,))
@@ -65,14 +67,14 @@ class SeenByHelper:
 
     def run(self, channel: Channel, material: tuple[Parts, ...], *operands: AnyShare) -> AnyShare:
         """Send my permuted, re-masked share; take my share of the answer back into order."""
-        instance, words = self._instance(operands[0].spec), numeric_share(operands[0]).words
+        instance, words = self.instance(operands[0].spec), numeric_share(operands[0]).words
         ((order, back, mask, signs, dummies, blind),) = material
         words = instance.view.spread(words)
         shown = words if instance.symmetry is None else flip(words, signs)
         shown = take(extend(shown, dummies, is_first=channel.is_first), order)
         shown = shown.add_(mask) if channel.is_first else shown.sub_(mask)
         channel.send(channel.roles.dealer, narrow.cut(shown, instance.size))
-        channel.session.ledger.record(_leak(instance, channel.roles))
+        channel.session.ledger.record(self.leak(instance, channel.roles))
         if not channel.is_first:
             blind = channel.recv(channel.roles.dealer, (instance.answered,))
         answer, out = take(blind, back), instance.out
@@ -83,8 +85,8 @@ class SeenByHelper:
 
     def attend(self, channel: Channel, *operands: AnySpec) -> None:
         """Compute the function on permuted values, as the helper."""
-        roles, instance = channel.roles, self._instance(operands[0])
-        channel.session.ledger.record(_leak(instance, roles))
+        super().attend(channel, *operands)
+        roles, instance = channel.roles, self.instance(operands[0])
         if channel.me != roles.dealer:
             return
         size = instance.size
@@ -94,16 +96,30 @@ class SeenByHelper:
         seen = narrow.sign_extend(narrow.uncut(left, size) + narrow.uncut(right, size), size)
         channel.send(roles.second, instance.view.evaluate(seen, instance.x).sub_(blind))
 
-    def _instance(self, x: AnySpec) -> PermutedInstance:
-        return instance_of(self.view, self.hiding, numeric(x, "a function"))
-
-
-def _leak(instance: PermutedInstance, roles: Roles) -> Leak:
-    return instance.leak(
-        roles.dealer, "permuted3: the helper computes the function on permuted values"
-    )
-
 
 def _blind(channel: Channel, peer: str, instance: PermutedInstance) -> Tensor:
     """Draw P0's share of the answer, which hides it from P1; P0 and the helper both do."""
     return channel.shared(peer).words((instance.answered,)).to(channel.device)
+
+
+def _claims(hiding: FlipsAndDummies) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            subject="inputs and intermediate values, towards the two computing parties",
+            guarantee="each sees only uniformly random words and the declared outputs",
+            assumptions=TWO_SERVERS,
+        ),
+        Claim(
+            subject="the inputs of non-linear functions, towards the helper",
+            guarantee="no guarantee",
+            assumptions=(
+                "the helper sees these values in random order, fresh in every call; a value "
+                "that comes again is recognised; what it can infer depends on how many there "
+                "are and on what it knows already",
+                *hiding.assumptions(),
+            ),
+        ),
+    )
+
+
+PROTOCOL = permuted_protocol("permuted3", SeenByHelper, _claims)

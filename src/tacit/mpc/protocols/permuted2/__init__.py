@@ -1,1 +1,0 @@
-"""Functions computed by the second party, who sees permuted values; the dealer is offline."""

@@ -1,1 +1,0 @@
-"""Functions computed by a helper who sees permuted values."""
