@@ -14,7 +14,7 @@ from tacit.mpc.permuted.hiding import (
     read_flips_and_dummies,
     unflip,
 )
-from tacit.mpc.permuted.view import ROWWISE, EachRow, EachValue
+from tacit.mpc.permuted.view import ROWWISE, EachValue
 from tacit.mpc.share import Spec
 from tacit.ring import Prg
 
@@ -64,21 +64,6 @@ def test_dummies_stay_within_the_bound_of_the_values():
     )
     assert int(drawn.abs().max()) <= X.largest
     assert int(drawn.abs().max()) > X.largest // 4
-
-
-def test_dummies_of_rows_are_whole_rows():
-    x = Spec.of(shape=(10, 7), frac_bits=16, bound=8.0)
-    assert (
-        len(FlipsAndDummies(dummies=3).draw_dummies(Prg(KEY), EachRow("softmax", -1, 16, 0), x))
-        == 21
-    )
-
-
-def test_a_row_is_flipped_as_a_whole():
-    x = Spec.of(shape=(50, 7), frac_bits=16, bound=8.0)
-    signs = FlipsAndDummies(flips=True).draw_signs(Prg(KEY), EachRow("layer_norm", -1, 16, 0), x)
-    assert all(len(set(row)) == 1 for row in signs.view(50, 7).tolist())
-    assert set(signs.tolist()) == {0, -1}
 
 
 def test_without_options_nothing_is_drawn_and_nothing_said():

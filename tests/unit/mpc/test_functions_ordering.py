@@ -32,10 +32,3 @@ def test_a_pruned_network_finds_the_largest_with_fewer_comparisons(length, count
 
 def test_the_largest_alone_takes_as_many_comparisons_as_a_tournament():
     assert sum(len(stage) for stage in pruned(16, 1)) == 15
-
-
-@pytest.mark.parametrize("length", [2, 7, 16])
-def test_a_stage_touches_no_element_twice(length):
-    for stage in network(length):
-        touched = [at for pair in stage for at in pair]
-        assert len(set(touched)) == len(touched)

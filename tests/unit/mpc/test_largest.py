@@ -100,14 +100,6 @@ def test_any_dimension_disappears(dim):
     assert torch.equal(place, first_of_largest(x, dim))
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_protocol_agrees(protocol):
-    x = drawn(4, 3, 13)
-    top, place = found(x, both(1), protocol=protocol)
-    assert torch.equal(top, x.amax(1).double())
-    assert torch.equal(place, x.argmax(1).double())
-
-
 def test_the_choice_among_a_vocabulary_is_right_and_takes_few_rounds():
     x = drawn(7, 1, 6400)
     x[0, 6399] = x[0, 17] = BOUND

@@ -1,4 +1,4 @@
-"""What is computed on values in the clear."""
+"""What is computed on values in the clear, and how it finds its way back from a random order."""
 
 import pytest
 import torch
@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from tacit.errors import InputError
 from tacit.mpc.functions.curves import ELEMENTWISE
 from tacit.mpc.functions.pieces import Pieces
-from tacit.mpc.permuted.view import ROWWISE, EachRow, EachValue, RowLayout
+from tacit.mpc.permuted.view import ROWWISE, EachRow, EachValue, RowLayout, take
 from tacit.mpc.share import Spec
+from tacit.ring import Prg
 
 FRAC_BITS = 16
+KEY = bytes(range(16))
 
 
 def spec(*shape, frac_bits=FRAC_BITS, bound=64.0):
@@ -81,3 +83,30 @@ def test_a_piecewise_polynomial_is_seen_as_one():
 def test_a_dimension_that_is_not_there_is_refused(shape, dim):
     with pytest.raises(InputError):
         EachRow("softmax", dim, FRAC_BITS, 0.0).layout(spec(*shape))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (9, 1), (1, 9), (4, 6), (0, 3)])
+def test_the_way_back_undoes_the_order(rows, columns):
+    layout = RowLayout(rows, columns)
+    order = layout.draw(Prg(KEY))
+    words = torch.arange(layout.elements) * 3
+    back = layout.way_back(order, columns=columns, follows=True)
+    assert torch.equal(take(take(words, order), back), words)
+
+
+def test_a_result_per_row_finds_its_row():
+    layout = RowLayout(6, 4)
+    order = layout.draw(Prg(KEY))
+    words = torch.arange(24)
+    sums = take(words, order).view(6, 4).sum(1)
+    back = layout.way_back(order, columns=1, follows=False)
+    assert torch.equal(take(sums, back), words.view(6, 4).sum(1))
+
+
+def test_results_that_belong_to_a_row_alone_keep_their_places_in_it():
+    layout = RowLayout(5, 4)
+    order = layout.draw(Prg(KEY))
+    words = torch.arange(20)
+    ranked = take(words, order).view(5, 4).sort(-1, descending=True).values
+    back = layout.way_back(order, columns=4, follows=False)
+    assert torch.equal(take(ranked.view(-1), back), words.view(5, 4).flip(-1).reshape(-1))

@@ -70,7 +70,7 @@ ELEMENTWISE: dict[str, Elementwise] = {
 Function = Callable[[float], float]
 
 ONE_BLOCK_BITS = 12
-"""Differences of so many bits are compared by one block, without a tree (`OneBlock` of `sealed`)."""
+"""Differences of so many bits are compared by one block, without a tree: `OneBlock` of `sealed`."""
 
 
 @dataclass(frozen=True)
