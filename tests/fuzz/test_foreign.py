@@ -53,6 +53,19 @@ def packed(flag=0, method=0):
     return bytes(data)
 
 
+def locked():
+    """Write an ensemble whose arrays are said to be encrypted."""
+    data = bytearray(READERS["trees"].seeds()[-1])
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + at] |= 1
+    return bytes(data)
+
+
+def renamed():
+    """Write a table with a column whose name is no text."""
+    return READERS["parquet"].seeds()[0].replace(b"\x01a", b"\x01\xf1")
+
+
 def squeezed():
     """Write an npz whose packed bytes are not what they were."""
     file = io.BytesIO()
@@ -94,6 +107,8 @@ FOUND = {
     "a packed array is damaged": ("npz", squeezed),
     "packed in a way that Python lacks": ("npz-rows", lambda: packed(method=77)),
     "an encrypted array": ("npz-rows", lambda: packed(flag=1)),
+    "an encrypted ensemble": ("trees", locked),
+    "a column whose name is no text": ("parquet", renamed),
     "a pickle of another kind": ("pt", rebuilt),
     "a step beyond all numbers": (
         "proof",

@@ -17,6 +17,7 @@ LEAVES = {
     "cluster",
     "disk",
     "errors",
+    "exclusive",
     "extras",
     "failure",
     "files",

@@ -94,11 +94,11 @@ def read_parquet(path: Path) -> dict[str, Any]:  # pyarrow brings no types
     try:
         with path.open("rb") as stream:
             table = parquet.read_table(stream)
+        return dict(zip(table.column_names, table.columns, strict=True))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, ValueError) as error:  # names may be no text
         raise DataError(f"{path}: not a parquet file") from error
-    return dict(zip(table.column_names, table.columns, strict=True))
 
 
 def read_texts(file: Path, *, label: str | None) -> tuple[list[str], Labels]:

@@ -11,6 +11,7 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
 
 from tacit.errors import ConfigError
+from tacit.exclusive import seeded
 
 _EQUAL = 2.0**-19
 """How far, relatively, what a record gets may move where equal calls compute alike."""
@@ -136,7 +137,7 @@ def find_mixing(
         return answer(tree_unflatten(changed, form))
 
     is_on = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch has none here
-    with torch.random.fork_rng(range(torch.cuda.device_count()) if is_on else ()):
+    with seeded(0, range(torch.cuda.device_count()) if is_on else ()):
         before = run(torch.clone)
         # What a product that is cut in another way may be off by.
         loose = math.sqrt(max((one.eps for one in before), default=0.0))

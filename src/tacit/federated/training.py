@@ -14,10 +14,10 @@ from torch.func import functional_call, grad, vmap
 
 from tacit.data.partition import Places
 from tacit.errors import ConfigError, DataError
+from tacit.exclusive import seeded
 from tacit.federated.contract import Update
 from tacit.federated.data import Shards
 from tacit.federated.spec import Augment, FederatedModel, Training
-from tacit.nn.tracing import seeded
 from tacit.ring import Prg
 
 _FARTHEST = 2  # pixels of a shift

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError
+from tacit.exclusive import seeded
 from tacit.nn.table import LAYERS
-from tacit.nn.tracing import seeded
 
 
 class Adapted(nn.Module):

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from tacit.errors import ConfigError, DataError
+from tacit.exclusive import TORCH_LOCK, seeded
 from tacit.files import refuse_endless
 from tacit.nn.described import as_input, parse_layers
-from tacit.nn.tracing import TRACING, seeded
 
 MAKERS = ("make_model", "make")
 """The functions of a user's file that make a model, where none is named."""
@@ -94,7 +94,7 @@ class OwnModel:
         wanted = MAKERS if self.function is None else (self.function,)
         # One thread at a time: torch has one generator for all, and parties may be threads, of
         # which another draws weights that must follow its seed.
-        with TRACING:
+        with TORCH_LOCK:
             try:
                 loader.exec_module(module)
             except (OSError, SyntaxError, ImportError, AttributeError, NameError) as error:

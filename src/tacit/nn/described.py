@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import ConfigError, DataError
+from tacit.exclusive import TORCH_LOCK, seeded
 from tacit.nn.imported import Imported, import_module
 from tacit.nn.ops import Ops
 from tacit.nn.running import key_of
-from tacit.nn.tracing import TRACING, seeded
 
 T = TypeVar("T")
 
@@ -206,7 +206,7 @@ def _sizes(module: nn.Module, inputs: tuple[int, ...]) -> tuple[tuple[int, ...],
         if isinstance(out, Tensor):
             widths.append(out.numel() // 2)
 
-    with TRACING, torch.no_grad():
+    with TORCH_LOCK, torch.no_grad():
         hooks = [layer.register_forward_hook(note) for layer in module.modules()]
         try:
             out = module.eval()(rows)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from tacit.errors import InputError, RangeError
+from tacit.exclusive import TORCH_LOCK
 from tacit.nn.calls import CALLS, SHAPES, TAKES_CONSTANTS
 from tacit.nn.folding import fold_weights, gains_of, lengths_of, unfold_weights
 from tacit.nn.inplace import follow
@@ -23,7 +24,7 @@ from tacit.nn.nodes import arguments, call_name, place
 from tacit.nn.ops import Ops
 from tacit.nn.running import Constant, NotComputed, Running, is_tensor
 from tacit.nn.table import LAYERS, check_call, check_options
-from tacit.nn.tracing import TRACING, Tracer
+from tacit.nn.tracing import Tracer
 
 T = TypeVar("T")
 _SILENT = frozenset({"getattr", "getitem", "size"})
@@ -283,7 +284,7 @@ def _traced(module: nn.Module) -> fx.Graph:
 
 
 def _try_to_trace(module: nn.Module) -> fx.Graph:
-    with TRACING:
+    with TORCH_LOCK:
         for is_last in (False, True):
             tracer = Tracer()
             # Buffers are looked at as they are, unless a shape is needed to cut them.

@@ -1,28 +1,11 @@
-"""What torch has once for all threads, each of which may be a party: tracer and generator."""
+"""How a module is traced: changes in place are noted as what they are."""
 
 import operator
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import fx, nn
-
-TRACING = threading.RLock()
-"""Held while a module is traced, or made of torch's one generator.
-
-Torch changes what it is to call a module, in all threads, and puts back what it found: of two that
-trace at once, the later one would put back what the earlier one had changed, for good.
-"""
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Let what is drawn in the block follow a seed, and no other thread make a module meanwhile."""
-    with TRACING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 class Proxy(fx.Proxy):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError
-from tacit.nn.tracing import seeded
+from tacit.exclusive import seeded
 from tacit.split.compress import Compression, make_codec
 from tacit.split.local import Halves, fit_locally, training_bytes
 from tacit.split.spec import SplitSpec

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from tacit.errors import ConfigError
-from tacit.nn.tracing import TRACING, Tracer
+from tacit.exclusive import TORCH_LOCK
+from tacit.nn.tracing import Tracer
 
 
 def cut(model: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
@@ -29,7 +30,7 @@ def cut(model: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         raise ConfigError(f"cut: the model has no layer {at!r}; it has {shown}")
     try:
-        with TRACING:
+        with TORCH_LOCK:
             traced = fx.GraphModule(model, _LeafTracer(at).trace(model))
     except (fx.proxy.TraceError, TypeError) as error:
         raise ConfigError(

@@ -19,10 +19,10 @@ from tacit.data.rows import Floats, Rows
 from tacit.data.source import NOTHING, Given
 from tacit.data.spec import OwnerTable
 from tacit.errors import ConfigError, DataError
+from tacit.exclusive import TORCH_LOCK
 from tacit.matching import align_in_the_clear
 from tacit.nn import as_input
 from tacit.nn.code import check_network
-from tacit.nn.tracing import TRACING
 from tacit.notebook import Lines
 from tacit.party import Listener, Meeting, Progress, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Reported, Result
@@ -374,7 +374,7 @@ def _load(
     if weights is None:
         return None
     model, inputs = plan.spec.model, plan.model.inputs
-    with TRACING:
+    with TORCH_LOCK:
         loaded = copy.deepcopy(build(model, inputs, module)).eval()
     found = whole_state(model, inputs, plan.model.state(weights), module)
     loaded.load_state_dict(found, strict=False)

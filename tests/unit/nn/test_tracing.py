@@ -5,9 +5,10 @@ import threading
 import torch
 from torch import nn
 
+from tacit.dp.mixing import find_mixing, tell
+from tacit.exclusive import seeded
 from tacit.federated.training import build_model
 from tacit.nn import import_module
-from tacit.nn.tracing import seeded
 from tacit.split import cut
 
 
@@ -77,3 +78,24 @@ def test_what_a_thread_makes_follows_its_seed_whatever_others_make():
         thread.join(200)
     assert torch.equal(alone, together)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_of_two_threads_that_look_for_mixing_the_later_one_waits():
+    """Both seed torch's one generator: at once, one saw the other's dropout, or both hung."""
+    threads = []
+
+    def look(meanwhile=lambda: None):
+        def answer(batch):
+            meanwhile()
+            return tell(nn.functional.dropout(batch, 0.5))
+
+        return find_mixing(answer, torch.arange(12.0).reshape(4, 3), records=4)
+
+    def beside_once():
+        if not threads:
+            threads.append(beside(look, within_s=0.2))
+            assert threads[0].is_alive()
+
+    assert look() == look(beside_once) == ""
+    threads[0].join(200)
+    assert not threads[0].is_alive()

@@ -15,6 +15,7 @@ from tacit.audit.split.game import SplitTarget, audit_inputs, audit_labels
 from tacit.audit.split.report import Told, audit_gradients
 from tacit.audit.split.views import Watch
 from tacit.cluster import open_cluster
+from tacit.exclusive import seeded
 from tacit.party import Progress
 from tacit.result import Curve, Metric
 from tacit.spec import Count, refuse
@@ -189,8 +190,7 @@ def try_strength(spec: SplitSpec, data: WholeData, per_class: int, strength: flo
     """Train the whole model here with the main defence at one strength, and attack it."""
     defended = replace(spec.split, defend=_with(spec.defences[0], strength))
     trial = replace(spec, split=defended)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # all points start alike, wherever they are tried
+    with seeded(0):  # all points start alike, wherever they are tried
         halves = cut_model(spec.model(data.train_x.shape[1:], spec.classes), trial, data.train_x)
     told = watch_training(trial, halves, data)
     target = target_of(trial, halves.bottom, data)

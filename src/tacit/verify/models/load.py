@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import math
-import zipfile
 import zlib
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError, foreign
+from tacit.files import open_arrays
 from tacit.verify.models.categories import Categories
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.models.lightgbm import from_lightgbm, parse_lightgbm
@@ -76,8 +76,8 @@ def store_ensemble(ensemble: Ensemble) -> bytes:
 
 def parse_stored(data: bytes) -> Ensemble:
     """Read the bytes of a file that `save_ensemble` wrote."""
-    with foreign("not a stored ensemble", zipfile.BadZipFile, zlib.error, NotImplementedError):
-        with np.load(io.BytesIO(data), allow_pickle=False) as saved:
+    with foreign("not a stored ensemble"):
+        with open_arrays(io.BytesIO(data)) as saved:
             told = {name: saved[name] for name in saved.files}
         rule = json.loads(told.pop("rule").tobytes())
         # Any: each is of the type that its name asks for.
