@@ -39,12 +39,7 @@ def make_policy(name, kind, **changes):
         wished |= {"epsilon": GENEROUS, "accountant": "basic"}
     if kind == "record":
         # A client's training brings the noise; what is added up is clipped to what that allows for.
-        wished |= {
-            "accountant": None,
-            "records": 100,
-            "delta": 1e-3,
-            "epsilon": 9.0,
-        }
+        wished |= {"accountant": None, "records": 100, "delta": 1e-3, "epsilon": 9.0}
     settings = {
         "clients": CLIENTS,
         "rounds": 1,

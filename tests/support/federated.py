@@ -25,7 +25,7 @@ from tacit.federated import (
     round_config,
     run_round,
 )
-from tacit.federated.aggregators import Once
+from tacit.federated.aggregators import enter_in_memory
 from tacit.federated.contract import HELPER
 from tacit.federated.secagg import STAGES, SecAggClient, SecAggServer
 from tacit.federated.spec import HELPERS
@@ -71,7 +71,9 @@ class Stage:
         self.terms = round_config(policy, offers[0].values.size)
         make_helper = self.aggregator.make_helper
         if make_helper is not None:
-            self.helper = make_helper(self.terms, self.helper_keys, Prg.from_os(), Once())
+            self.helper = make_helper(
+                self.terms, self.helper_keys, Prg.from_os(), enter_in_memory()
+            )
         self.clients = [
             self.aggregator.make_client(self.terms, seat, Prg.from_os()) for seat in self.seats
         ]

@@ -22,7 +22,7 @@ from tacit.crypto import make_key_pair
 from tacit.errors import PartyError
 from tacit.federated import Privacy, Update, VoidRound
 from tacit.federated import encrypted as encrypted_sides
-from tacit.federated.aggregators import Once
+from tacit.federated.aggregators import enter_in_memory
 from tacit.federated.bounded import NormCheck, send_update, sum_checked
 from tacit.federated.contract import pack, records, unpack
 from tacit.federated.keyed import authority as keyed_authority
@@ -199,7 +199,7 @@ def test_an_authority_shows_one_sum_of_enough_clients_whatever_it_is_asked(frien
     scene = Keyed(friends=friends, **changes)
     every, found = requests_of(scene), set()
     for first, second in itertools.product(every, repeat=2):
-        read = scene.read([first, second], Once())
+        read = scene.read([first, second], enter_in_memory())
         assert len(read) <= 1
         assert "more than sums" not in read
         assert all(len(some) >= MINIMUM - len(friends) for some in read)

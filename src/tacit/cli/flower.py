@@ -13,7 +13,7 @@ from tacit.cli.environment import data_folders
 from tacit.cli.launch.member import write_files
 from tacit.errors import ConfigError
 from tacit.federated import Outcome, Shards, Task
-from tacit.federated.apps import Node, deploy_client, deploy_server
+from tacit.federated.apps import deploy_client, deploy_server
 from tacit.federated.front import task_of
 from tacit.jobs.federated import FederatedJob, files_of
 from tacit.jobs.toml import read_toml
@@ -27,11 +27,11 @@ def _load(path: object) -> FederatedJob:
     return read_record(read_toml(file), FederatedJob, source=str(file))
 
 
-def _node(context: Context) -> Node:
+def _node(context: Context) -> tuple[Task, Path | None]:
     job = _load(context.node_config["job"])
     task = task_of(job, data_folders(), clients=1)
     book = None if job.data.file is None else Path(f"{job.data.file}.ledger")
-    return Node(task=replace(task, load=_refuse) if job.data.files else task, book=book)
+    return replace(task, load=_refuse) if job.data.files else task, book
 
 
 def _refuse() -> Shards:

@@ -33,21 +33,16 @@ MakeServer = Callable[[RoundConfig, Prg], ServerSide]
 MakeClient = Callable[[RoundConfig, Seat, Prg], ClientSide]
 
 
-class Once:
-    """Remembers what was done while a process runs; a node writes it into a journal instead."""
+def enter_in_memory() -> Enter:
+    """Remember what was done while a process runs; a node writes it into a journal instead."""
+    done: set[bytes] = set()
 
-    def __init__(self) -> None:
-        self._done: set[bytes] = set()
-
-    def __call__(self, what: bytes) -> None:
-        """Remember something, or refuse it.
-
-        Raises:
-            PartyError: it was done before.
-        """
-        if what in self._done:
+    def enter(what: bytes) -> None:
+        if what in done:
             raise PartyError("server", "it asked for a session that was answered before")
-        self._done.add(what)
+        done.add(what)
+
+    return enter
 
 
 @dataclass(frozen=True, kw_only=True)

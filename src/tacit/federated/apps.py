@@ -9,7 +9,7 @@ have spent.
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -126,31 +126,19 @@ def make_client_app(
     return app
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """What a deployed node brings.
-
-    Attributes:
-        task: what it takes part in; ``load`` gives its own rows, as those of one client.
-        book: the file that counts what these rows have spent, for privacy "record"; it belongs
-            beside them. Nodes get new numbers when they join again; the rows stay.
-    """
-
-    task: Task
-    book: Path | None = None
-
-
-def deploy_client(open_node: Callable[[Context], Node]) -> ClientApp:
+def deploy_client(open_node: Callable[[Context], tuple[Task, Path | None]]) -> ClientApp:
     """Make the app of a real node.
 
     Args:
-        open_node: says what a node takes part in, from its context.
+        open_node: says from its context what a node takes part in, whose ``load`` gives its own
+            rows, as those of one client; and for privacy "record" the file that counts what these
+            rows have spent. It belongs beside them: nodes get new numbers when they join again.
     """
 
     def hold_own(message: Message, context: Context, app: App) -> Message:
         """Hold to the node's own spec, whatever the server says."""
-        node, settings = open_node(context), context.node_config
-        spec = node.task.spec
+        (task, book), settings = open_node(context), context.node_config
+        spec = task.spec
         journal = settings.get("journal")
         mod = client_mod(
             spec,
@@ -159,7 +147,7 @@ def deploy_client(open_node: Callable[[Context], Node]) -> ClientApp:
             authority=_helper_key(context, "authority"),
             secret=_secret(context),
             journal=None if journal is None else Path(str(journal)),
-            silo=_own_silo(node, context) if spec.privacy.kind == "record" else None,
+            silo=_own_silo(task, book, context) if spec.privacy.kind == "record" else None,
         )
         return mod(message, context, app)
 
@@ -168,7 +156,7 @@ def deploy_client(open_node: Callable[[Context], Node]) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         """Train on all rows of this node's own data."""
-        task = open_node(context).task
+        task, _ = open_node(context)
         return _train(task, _own_rows(task), 0, message)
 
     return app
@@ -209,13 +197,12 @@ def _train(task: Task, shards: Shards, client: int, message: Message) -> Message
     return Message(content=RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
 
-def _own_silo(node: Node, context: Context) -> Silo:
-    named = context.node_config.get("book", node.book)
+def _own_silo(task: Task, book: Path | None, context: Context) -> Silo:
+    named = context.node_config.get("book", book)
     if named is None:
         raise ConfigError(
             "privacy 'record' wants the node's own rows in data.file, or book in its node config"
         )
-    task = node.task
     return Silo(lambda: task.learner(_own_rows(task)), 0, book=Path(str(named)).absolute())
 
 

@@ -137,7 +137,7 @@ def on_grid(grid: Grid, values: Floats, prg: Prg) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Outlook:
+class Shaping:
     """What all know at the beginning of a round.
 
     Attributes:
@@ -167,13 +167,13 @@ class Shaper:
                 l2_bound=mechanism.follows, quantile=mechanism.privacy.quantile
             )
 
-    def outlook(self, weights: Floats, shares: Shares | None = None) -> Outlook:
+    def shaping(self, weights: Floats, shares: Shares | None = None) -> Shaping:
         """Look at the global model, and at contributions where some were found."""
         if self._clip is not None:
-            return Outlook(bound=self._clip.l2_bound)
+            return Shaping(bound=self._clip.l2_bound)
         adaptive, clip = self._mechanism.adaptive, self._mechanism.clip
         if adaptive is None or clip is None:
-            return Outlook()
+            return Shaping()
         if adaptive.by == "layers" and isinstance(shares, Mapping):
             scale, layers = layer_scale(self._names, self._shapes, shares, clip=clip)
         else:
@@ -183,32 +183,32 @@ class Shaper:
         small = None
         if adaptive.p < 1:
             small = scale**2 < adaptive.threshold * float(np.mean(scale**2))
-        return Outlook(scale=scale, layers=layers, small=small)
+        return Shaping(scale=scale, layers=layers, small=small)
 
-    def finish(self, mean: NDArray[np.float64], outlook: Outlook) -> NDArray[np.float64]:
+    def finish(self, mean: NDArray[np.float64], shaping: Shaping) -> NDArray[np.float64]:
         """Undo the shaping, and let the clip follow what the clients said about it."""
-        if outlook.bound is not None and self._clip is not None:
+        if shaping.bound is not None and self._clip is not None:
             share = (min(max(float(mean[-1]) / BIT, -1.0), 1.0) + 1) / 2
             self._clip = self._clip.moved(share)
-            return mean[:-1] * outlook.bound
-        return mean if outlook.scale is None else mean * outlook.scale
+            return mean[:-1] * shaping.bound
+        return mean if shaping.scale is None else mean * shaping.scale
 
 
-def shape_update(values: Floats, outlook: Outlook) -> Floats:
+def shape_update(values: Floats, shaping: Shaping) -> Floats:
     """Shape one client's update.
 
     Guarantee: none by itself: what comes out is clipped as a whole before noise is added.
     Cost: 0 rounds, 0 bits.
     """
-    if outlook.bound is not None:
+    if shaping.bound is not None:
         norm = float(np.linalg.norm(values.astype(np.float64)))
-        unit = values.astype(np.float64) / max(norm, outlook.bound)
-        return np.append(unit, BIT if norm <= outlook.bound else -BIT)
-    if outlook.layers:
+        unit = values.astype(np.float64) / max(norm, shaping.bound)
+        return np.append(unit, BIT if norm <= shaping.bound else -BIT)
+    if shaping.layers:
         values = values.astype(np.float64)
         for start, (end, bound) in zip(
-            [0, *(end for end, _ in outlook.layers)], outlook.layers, strict=False
+            [0, *(end for end, _ in shaping.layers)], shaping.layers, strict=False
         ):
             norm = float(np.linalg.norm(values[start:end]))
             values[start:end] *= min(1.0, bound / max(norm, 1e-300))
-    return values if outlook.scale is None else values / outlook.scale
+    return values if shaping.scale is None else values / shaping.scale

@@ -12,8 +12,8 @@ from torch import Tensor
 from tacit.crypto import make_key_pair
 from tacit.errors import InputError, PartyError
 from tacit.federated.adaptive import Shares, find_shares
-from tacit.federated.aggregators import Aggregator, Once
-from tacit.federated.config import Outlook, RoundConfig, Shaper, shape_update
+from tacit.federated.aggregators import Aggregator, enter_in_memory
+from tacit.federated.config import RoundConfig, Shaper, Shaping, shape_update
 from tacit.federated.contract import (
     HELPER,
     Aggregate,
@@ -55,12 +55,8 @@ class LocalEngine:
         self._helper: Helper | None = None
         self._shaper: Shaper | None = None
         self._shares: Shares | None = None
-        self._clients_cpu_s = 0.0
-
-    @property
-    def clients_cpu_s(self) -> float:
+        self.clients_cpu_s = 0.0
         """Processor seconds that the clients, and a helper, have taken so far."""
-        return self._clients_cpu_s
 
     @property
     def identities(self) -> frozenset[bytes]:
@@ -71,7 +67,7 @@ class LocalEngine:
         """Run a round with every client of the learner."""
         make_helper = self._aggregator.make_helper
         if self._helper is None and make_helper is not None:
-            self._helper = make_helper(config, self._helper_keys, Prg.from_os(), Once())
+            self._helper = make_helper(config, self._helper_keys, Prg.from_os(), enter_in_memory())
         clients = [self._sit(config, index) for index in range(config.federated.clients)]
         if self._shaper is None:
             self._shaper = Shaper(config.mechanism, self._learner.names, self._learner.shapes)
@@ -79,10 +75,10 @@ class LocalEngine:
             self._shares = find_shares(
                 self._learner, weights, config.mechanism.adaptive, self._shares
             )
-        outlook = self._shaper.outlook(weights.cpu().numpy(), self._shares)
+        shaping = self._shaper.shaping(weights.cpu().numpy(), self._shares)
         if config.mechanism.records is not None:
             meter.spent.update(dict.fromkeys(range(self._learner.clients), ()))
-        source = _Source(self._learner, weights, config, outlook, meter, self._prg)
+        source = _Source(self._learner, weights, config, shaping, meter, self._prg)
         silent_from = self._draw_silence(config.federated.clients)
         stage = 0
 
@@ -97,7 +93,7 @@ class LocalEngine:
         for index in range(config.federated.clients):
             meter.down[index] = 4 * config.dimension
         found = run_round(self._aggregator.make_server(config, Prg.from_os()), exchange, meter)
-        return replace(found, mean=self._shaper.finish(found.mean, outlook))
+        return replace(found, mean=self._shaper.finish(found.mean, shaping))
 
     def _sit(self, config: RoundConfig, index: int) -> ClientSide:
         seat = Seat(
@@ -128,7 +124,7 @@ class LocalEngine:
             # Its own update cannot be used: it says so and leaves.
             return PartyError(f"client {index}", str(error))
         finally:
-            self._clients_cpu_s += time.process_time() - begun
+            self.clients_cpu_s += time.process_time() - begun
 
 
 @final
@@ -140,12 +136,12 @@ class _Source:
         learner: Learner,
         weights: Tensor,
         config: RoundConfig,
-        outlook: Outlook,
+        shaping: Shaping,
         meter: Meter,
         prg: Prg,
     ) -> None:
         self._learner, self._weights, self._config = learner, weights, config
-        self._outlook, self._meter, self._prg = outlook, meter, prg
+        self._shaping, self._meter, self._prg = shaping, meter, prg
         self._expected: list[int] = []
         self._ready: dict[int, Update] = {}
 
@@ -171,5 +167,5 @@ class _Source:
             self._ready = dict(zip(group, found, strict=True))
         update = self._ready.pop(index)
         return Update(
-            shape_update(update.values, self._outlook), update.weight, self._outlook.small
+            shape_update(update.values, self._shaping), update.weight, self._shaping.small
         )

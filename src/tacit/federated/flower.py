@@ -26,7 +26,7 @@ from tacit.federated.node import (
     HELP,
     RECORD,
     App,
-    Asked,
+    AskedStep,
     Visit,
     check_spec,
     flat_arrays,
@@ -124,7 +124,7 @@ def client_mod(
         _LOG.warning("refused a step of a round: %s", said["reason"])
         return _reply(message, said)
 
-    def answer(asked: Asked, message: Message, context: Context, app: App) -> bytes:
+    def answer(asked: AskedStep, message: Message, context: Context, app: App) -> bytes:
         if (asked.role == HELP) != is_helper(spec, context):
             raise PartyError("server", f"it asked a node for the role {asked.role!r} of another")
         if asked.role == HELP:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tacit.crypto import KeyPair
 from tacit.errors import ConfigError, InputError, PartyError
 from tacit.federated.aggregators import find_aggregator
-from tacit.federated.config import Outlook, Shaper, round_config, shape_update
+from tacit.federated.config import Shaper, Shaping, round_config, shape_update
 from tacit.federated.contract import Floats, Seat, Update, kind_of
 from tacit.federated.journal import Journal, Silo, journal_of
 from tacit.federated.shuffled import COMPLAINED
@@ -53,7 +53,7 @@ Flat = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedStep:
     """What a message of ours asks for; every field has its type, whatever the server sent."""
 
     role: str
@@ -63,7 +63,7 @@ class Asked:
     bound: float
 
 
-def read_asked(message: Message) -> Asked:
+def read_asked(message: Message) -> AskedStep:
     """Read what a message asks for.
 
     Raises:
@@ -89,7 +89,7 @@ def read_asked(message: Message) -> Asked:
     index, bound = said.get("index", 0), said.get("bound", 0.0)
     if not isinstance(index, int) or not isinstance(bound, float):
         raise PartyError("server", "wanted a whole number for the index, and a number for the clip")
-    return Asked(
+    return AskedStep(
         role=str(said["role"]),
         index=index,
         payload=to_bytes(said.get("payload", b"")),
@@ -121,7 +121,7 @@ class Visit:
         self._secret = secret
         self._records = context.state.config_records
 
-    def answer(self, asked: Asked, message: Message, app: App) -> bytes:
+    def answer(self, asked: AskedStep, message: Message, app: App) -> bytes:
         """Do the step that is asked for."""
         kind = bytes([kind_of(asked.payload, sender="server")])
         if ARRAYS in message.content.array_records:
@@ -149,7 +149,7 @@ class Visit:
         self._records[STATE] = state
         return answer
 
-    def _seat(self, asked: Asked, state: ConfigRecord) -> Seat:
+    def _seat(self, asked: AskedStep, state: ConfigRecord) -> Seat:
         own = Ed25519PrivateKey.from_private_bytes(to_bytes(state["signing"]))
         before = to_bytes(state["invitation"]), to_bytes(state["round"])
         return Seat(
@@ -175,7 +175,7 @@ class Visit:
             {"signing": to_bytes(signing), "rounds": number, "run": str(self._context.run_id)}
         )
 
-    def _train(self, asked: Asked, message: Message, app: App) -> dict[str, bytes | int]:
+    def _train(self, asked: AskedStep, message: Message, app: App) -> dict[str, bytes | int]:
         """Let the app train, and keep what it changed."""
         try:
             before = flat_arrays(message.content.array_records[ARRAYS])
@@ -192,14 +192,14 @@ class Visit:
             raw, weight = _train_silo(self._silo, before, self._spec), 1
         else:
             raw, weight = self._train_app(message, app, before)
-        outlook = self._outlook(asked, message, before)
-        change = shape_update(raw, outlook)
+        shaping = self._shaping(asked, message, before)
+        change = shape_update(raw, shaping)
         return {
             "update": change.astype("<f4").tobytes(),
             "index": asked.index,
             "dimension": before.size,
             "model": model,
-            "small": b"" if outlook.small is None else outlook.small.tobytes(),
+            "small": b"" if shaping.small is None else shaping.small.tobytes(),
             "weight": weight,
             "invitation": b"",
             "round": b"",
@@ -216,7 +216,7 @@ class Visit:
             raise InputError(f"the app returned num-examples {weight}, wanted at least 1")
         return after - before, weight
 
-    def _outlook(self, asked: Asked, message: Message, before: Flat) -> Outlook:
+    def _shaping(self, asked: AskedStep, message: Message, before: Flat) -> Shaping:
         """Work out what all know: the server says the clip of the round, the rest is the model's.
 
         A clip that the server chooses badly costs accuracy; the noise is planned for any.
@@ -225,10 +225,10 @@ class Visit:
         if mechanism.follows is None:
             given = message.content.array_records[ARRAYS]
             shapes = [array.numpy().shape for array in given.values()]
-            return Shaper(mechanism, list(given), shapes).outlook(before)
+            return Shaper(mechanism, list(given), shapes).shaping(before)
         if not 0 < asked.bound < float("inf"):
             raise PartyError("server", f"wanted a clip above 0 for the round, got {asked.bound!r}")
-        return Outlook(bound=asked.bound)
+        return Shaping(bound=asked.bound)
 
 
 def _train_silo(silo: Silo, before: Flat, spec: FederatedSpec) -> Floats:
@@ -279,7 +279,7 @@ def greet(
 
 def help_round(
     spec: FederatedSpec,
-    asked: Asked,
+    asked: AskedStep,
     context: Context,
     folder: Path | None,
     helping: X25519PrivateKey | None,

@@ -348,8 +348,8 @@ class FlowerCarrier:
         if self._shaper is None:
             shapes = {name: array.numpy().shape for name, array in self._arrays(flat).items()}
             self._shaper = Shaper(config.mechanism, list(shapes), list(shapes.values()))
-        outlook = self._shaper.outlook(flat)
-        bound = outlook.bound or 0.0
+        shaping = self._shaper.shaping(flat)
+        bound = shaping.bound or 0.0
         content = self._content({"role": CLIENT}, self._arrays(flat))
         config = replace(config, model=digest_of(content, without=RECORD, bound=bound))
         met = set[int]()  # who has the model of the round
@@ -375,7 +375,7 @@ class FlowerCarrier:
         for index in range(config.federated.clients):
             meter.down[index] = flat.nbytes
         found = run_round(aggregator.make_server(config, Prg.from_os()), exchange, meter)
-        return replace(found, mean=self._shaper.finish(found.mean, outlook))
+        return replace(found, mean=self._shaper.finish(found.mean, shaping))
 
     def _ask(
         self, asked: dict[int, dict[str, Any]], arrays: ArrayRecord | None, wait_s: float

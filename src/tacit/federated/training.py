@@ -25,7 +25,17 @@ _FARTHEST = 2  # pixels of a shift
 
 @final
 class Learner:
-    """The clients' rows on one device, and the model that they train."""
+    """The clients' rows on one device, and the model that they train.
+
+    Attributes:
+        clients: how many have rows.
+        row_shape: of one row.
+        names: of the model's parameters in order.
+        shapes: theirs.
+        dimension: numbers in an update.
+        l2: the weight of half the squared norm in the loss.
+        class_weights: how much an error on each class counts.
+    """
 
     def __init__(
         self,
@@ -45,10 +55,13 @@ class Learner:
             )
         self._model, self._features, self._labels = model, features, labels
         self._parts, self._training = parts, training
-        self._names = [name for name, _ in model.named_parameters()]
-        self._shapes = [parameter.shape for parameter in model.parameters()]
+        self.clients, self.row_shape = len(parts), tuple(features.shape[1:])
+        self.names = tuple(name for name, _ in model.named_parameters())
+        self.shapes = tuple(tuple(parameter.shape) for parameter in model.parameters())
+        self._sizes = [parameter.numel() for parameter in model.parameters()]
+        self.dimension, self.l2 = sum(self._sizes), training.l2
         self._learner = _deal(model, len(features), parts).to(features.device)
-        self._class_weights = self._weigh(training.class_weights)
+        self.class_weights = self._weigh(training.class_weights)
         self._step = vmap(grad(self._loss), randomness="different")
 
     def _weigh(self, weights: tuple[float, ...] | None) -> Tensor | None:
@@ -60,41 +73,6 @@ class Learner:
             raise ConfigError(f"wanted {classes} class weights, got {len(weights)}")
         return torch.tensor(weights, dtype=torch.float32, device=self._features.device)
 
-    @property
-    def class_weights(self) -> Tensor | None:
-        """How much an error on each class counts."""
-        return self._class_weights
-
-    @property
-    def clients(self) -> int:
-        """How many have rows."""
-        return len(self._parts)
-
-    @property
-    def dimension(self) -> int:
-        """Numbers in an update."""
-        return sum(shape.numel() for shape in self._shapes)
-
-    @property
-    def most_rows(self) -> int:
-        """The largest number of rows that a client has."""
-        return max(len(rows) for rows in self._parts)
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the model's parameters in order."""
-        return tuple(tuple(shape) for shape in self._shapes)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the model's parameters in order."""
-        return tuple(self._names)
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        """The shape of one row."""
-        return tuple(self._features.shape[1:])
-
     def rows_of(self, client: int) -> Tensor:
         """Return the features of a client's rows."""
         return self._features[torch.from_numpy(self._parts[client]).to(self._features.device)]
@@ -103,16 +81,11 @@ class Learner:
         """Return the labels of a client's rows."""
         return self._labels[torch.from_numpy(self._parts[client]).to(self._labels.device)]
 
-    @property
-    def l2(self) -> float:
-        """The weight of half the squared norm in the loss."""
-        return self._training.l2
-
     def model_at(self, weights: Tensor) -> nn.Module:
         """Return a copy of the model with these weights."""
         model = copy.deepcopy(self._model)
         with torch.no_grad():
-            parts = torch.split(weights, [shape.numel() for shape in self._shapes])
+            parts = torch.split(weights, self._sizes)
             for parameter, part in zip(model.parameters(), parts, strict=True):
                 parameter.copy_(part.reshape(parameter.shape))
         return model
@@ -130,7 +103,7 @@ class Learner:
             x = augment(self._features[chosen], self._training.augment, prg)
             named, y, whose = self._unflatten(trained), self._labels[chosen], self._learner[chosen]
             slopes = self._step(named, x, y, whose)
-            flat = torch.cat([slopes[name].reshape(len(clients), -1) for name in self._names], 1)
+            flat = torch.cat([slopes[name].reshape(len(clients), -1) for name in self.names], 1)
             trained -= self._training.rate * (flat + self._training.l2 * trained)
         changed = (trained - weights).cpu().numpy()
         return [
@@ -138,38 +111,29 @@ class Learner:
             for row, client in zip(changed, clients, strict=True)
         ]
 
-    def accuracy(self, weights: Tensor, features: Tensor, labels: Tensor) -> float:
-        """Return the share of rows whose class is found."""
-        found = self._logits(weights, features).argmax(1)
-        return int((found == labels).sum()) / len(labels)
-
     def odds(self, weights: Tensor, features: Tensor) -> Tensor:
         """Return the probability of every class, for every row."""
-        return self._logits(weights, features).softmax(1)
-
-    def _logits(self, weights: Tensor, features: Tensor) -> Tensor:
         self._model.eval()
         named = {name: part[0] for name, part in self._unflatten(weights[None]).items()}
         with torch.no_grad():
-            return torch.cat(
-                [
-                    functional_call(self._model, named, (features[start : start + 4096],))
-                    for start in range(0, len(features), 4096)
-                ]
-            )
+            logits = [
+                functional_call(self._model, named, (features[start : start + 4096],))
+                for start in range(0, len(features), 4096)
+            ]
+        return torch.cat(logits).softmax(1)
 
     def _loss(self, named: dict[str, Tensor], x: Tensor, y: Tensor, whose: Tensor) -> Tensor:
         logits = functional_call(self._model, named, (x,))
         if isinstance(self._model, Stack):
-            return stack_loss(logits, y, whose, weight=self._class_weights)
-        each = nn.functional.cross_entropy(logits, y, weight=self._class_weights, reduction="none")
+            return stack_loss(logits, y, whose, weight=self.class_weights)
+        each = nn.functional.cross_entropy(logits, y, weight=self.class_weights, reduction="none")
         return each.mean()
 
     def _unflatten(self, flat: Tensor) -> dict[str, Tensor]:
-        parts = torch.split(flat, [shape.numel() for shape in self._shapes], dim=1)
+        parts = torch.split(flat, self._sizes, dim=1)
         return {
             name: part.reshape(len(flat), *shape)
-            for name, part, shape in zip(self._names, parts, self._shapes, strict=True)
+            for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
         }
 
     def _batches(self, clients: Sequence[int], prg: Prg) -> list[Places]:

@@ -21,6 +21,7 @@ from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg
 
 pytest.importorskip("opacus")
+ONE = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
 
 
 def prg(label="dpsgd"):
@@ -100,9 +101,7 @@ def test_an_empty_batch_is_a_step_of_pure_noise():
 def test_a_model_that_mixes_records_is_refused():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
     with pytest.raises(ConfigError, match="no per-record gradients"):
-        train_dp_sgd(
-            model, *problem(8), DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0), prg=prg()
-        )
+        train_dp_sgd(model, *problem(8), ONE, prg=prg())
 
 
 class Mixing(nn.Module):
@@ -142,9 +141,8 @@ class Centred(nn.Module):
 @pytest.mark.parametrize("place", ["buffer", "new buffer", "frozen"])
 def test_a_mean_of_rows_that_is_kept_beside_the_weights_is_refused(place):
     """Once the mean of the last batch stood in the model, without noise, under the same ε."""
-    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(ConfigError, match="a call of the model changes centre"):
-        train_dp_sgd(Centred(place), *problem(60), settings, prg=prg())
+        train_dp_sgd(Centred(place), *problem(60), ONE, prg=prg())
 
 
 class Folded(nn.Module):
@@ -193,9 +191,8 @@ class ScaledBack(nn.Module):
 def test_a_backward_over_the_batch_is_refused():
     """Once one record moved what all others add."""
     torch.manual_seed(0)
-    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(ConfigError, match="what comes back to one record depends on other"):
-        train_dp_sgd(ScaledBack(), *problem(60), settings, prg=prg())
+        train_dp_sgd(ScaledBack(), *problem(60), ONE, prg=prg())
 
 
 @pytest.mark.parametrize("starts_at_zero", [False, True])
@@ -211,9 +208,8 @@ def test_functions_over_the_batch_are_refused_whatever_the_layers_are(mix, start
     torch.manual_seed(0)
     x, labels = problem(60)
     model = Mixing(mix, starts_at_zero=starts_at_zero)
-    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(ConfigError, match="depends on other records"):
-        train_dp_sgd(model, x, labels, settings, prg=prg())
+        train_dp_sgd(model, x, labels, ONE, prg=prg())
     # What was claimed to be one clip at most:
     wrapped = _per_record(Mixing(mix, starts_at_zero=False))
     parameters = list(wrapped.parameters())
@@ -243,9 +239,8 @@ def test_mixing_that_shows_at_some_weights_alone_is_refused(at_own_weights):
             scores = self.last(torch.relu(self.first(x)))
             return scores - scores.mean(0).detach()
 
-    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(ConfigError, match="depends on other records"):
-        train_dp_sgd(Late(), *problem(60), settings, prg=prg())
+        train_dp_sgd(Late(), *problem(60), ONE, prg=prg())
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1e38])
@@ -362,6 +357,5 @@ def test_training_by_owners_claims_privacy_for_a_client():
 
 @pytest.mark.parametrize("owners", [torch.zeros(7, dtype=torch.long), torch.zeros(8)])
 def test_owners_that_fit_no_rows_are_refused(owners):
-    settings = DpSgd(steps=1, sample_rate=0.5, clip=1.0, multiplier=1.0)
     with pytest.raises(DataError, match="whole number per row"):
-        train_dp_sgd(build(), *problem(8), settings, prg=prg(), owners=owners)
+        train_dp_sgd(build(), *problem(8), ONE, prg=prg(), owners=owners)

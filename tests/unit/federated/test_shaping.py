@@ -9,7 +9,7 @@ from support.federated import make_spec
 from tacit.federated import AdaptiveNoise, Privacy, calibrate
 from tacit.federated.adaptive import layer_scale, share_scale
 from tacit.federated.calibration import BIT
-from tacit.federated.config import Outlook, Shaper, shape_update
+from tacit.federated.config import Shaper, Shaping, shape_update
 
 NAMES, SHAPES = ["0.weight", "0.bias", "2.weight"], [(4, 6), (4,), (2, 4)]
 SIZE = 36
@@ -25,7 +25,7 @@ def make(**asked):
 def test_layers_together_stay_within_the_clip_whatever_their_shares(share, seed):
     scale, layers = layer_scale(NAMES, SHAPES, {"0": share, "2": 1 - share}, clip=2.0)
     values = np.random.default_rng(seed).normal(0, 5, SIZE)
-    shaped = shape_update(values, Outlook(scale=scale, layers=layers))
+    shaped = shape_update(values, Shaping(scale=scale, layers=layers))
     assert np.linalg.norm(shaped) <= 2.0 * (1 + 1e-9)
     assert [end for end, _ in layers] == [28, 36]
 
@@ -40,9 +40,9 @@ def test_a_layer_that_contributes_more_gets_less_noise():
 
 def test_small_updates_come_back_as_they_were():
     shaper = Shaper(make(kind="local-adaptive", adaptive=AdaptiveNoise(by="layers")), NAMES, SHAPES)
-    outlook = shaper.outlook(np.zeros(SIZE), {"0": 0.3, "2": 0.7})
+    shaping = shaper.shaping(np.zeros(SIZE), {"0": 0.3, "2": 0.7})
     values = np.random.default_rng(0).normal(0, 1e-3, SIZE)
-    assert np.allclose(shaper.finish(shape_update(values, outlook), outlook), values)
+    assert np.allclose(shaper.finish(shape_update(values, shaping), shaping), values)
 
 
 def test_attributes_by_their_shares_have_scales_within_limits():
@@ -55,24 +55,24 @@ def test_attributes_by_their_shares_have_scales_within_limits():
 
 def test_a_clip_that_follows_a_quantile_grows_while_updates_are_longer():
     shaper = Shaper(make(kind="central", quantile=0.5), NAMES, SHAPES)
-    outlook = shaper.outlook(np.zeros(SIZE))
-    assert outlook.bound == 2.0
-    long = shape_update(np.full(SIZE, 1.0), outlook)
+    shaping = shaper.shaping(np.zeros(SIZE))
+    assert shaping.bound == 2.0
+    long = shape_update(np.full(SIZE, 1.0), shaping)
     assert long[-1] == -BIT
     assert np.linalg.norm(long[:-1]) == pytest.approx(1.0)
-    mean = shaper.finish(long, outlook)
+    mean = shaper.finish(long, shaping)
     assert np.linalg.norm(mean) == pytest.approx(2.0)
-    assert shaper.outlook(np.zeros(SIZE)).bound > 2.0
+    assert shaper.shaping(np.zeros(SIZE)).bound > 2.0
 
 
 def test_a_clip_that_follows_a_quantile_shrinks_while_updates_are_shorter():
     shaper = Shaper(make(kind="central", quantile=0.5), NAMES, SHAPES)
-    outlook = shaper.outlook(np.zeros(SIZE))
+    shaping = shaper.shaping(np.zeros(SIZE))
     values = np.full(SIZE, 1e-3)
-    shaped = shape_update(values, outlook)
+    shaped = shape_update(values, shaping)
     assert shaped[-1] == BIT
-    assert np.allclose(shaper.finish(shaped, outlook), values)
-    assert shaper.outlook(np.zeros(SIZE)).bound < 2.0
+    assert np.allclose(shaper.finish(shaped, shaping), values)
+    assert shaper.shaping(np.zeros(SIZE)).bound < 2.0
 
 
 def test_only_parameters_of_small_contribution_may_go_bare():
@@ -81,7 +81,7 @@ def test_only_parameters_of_small_contribution_may_go_bare():
     )
     weights = np.full(SIZE, 0.01)
     weights[:24].reshape(4, 6)[:, 2] = 1.0
-    small = shaper.outlook(weights).small
+    small = shaper.shaping(weights).small
     assert small is not None
     assert not small[:24].reshape(4, 6)[:, 2].any()
     assert small[0]

@@ -46,7 +46,7 @@ from tacit.federated import (
     round_config,
     run_round,
 )
-from tacit.federated.aggregators import Once
+from tacit.federated.aggregators import enter_in_memory
 from tacit.federated.contract import HELPER
 from tacit.federated.grid import Grid
 from tacit.federated.provision import provision
@@ -90,7 +90,10 @@ def run_one_round(
     def exchange(messages: dict[int, bytes]) -> Iterator[tuple[int, bytes | PartyError]]:
         for index, message in messages.items():
             if index == HELPER and known.make_helper is not None:
-                yield index, known.make_helper(config, pair, prg.fork("helper"), Once())(message)
+                yield (
+                    index,
+                    known.make_helper(config, pair, prg.fork("helper"), enter_in_memory())(message),
+                )
             else:
                 yield index, clients[index].answer(message, partial(_offer, updates[index]))
 

@@ -11,7 +11,7 @@ from support.federated import Stage, change_spec, make_spec
 from tacit.crypto import make_key_pair
 from tacit.errors import ConfigError, PartyError
 from tacit.federated import Privacy, Update, VoidRound
-from tacit.federated.aggregators import Once
+from tacit.federated.aggregators import enter_in_memory
 from tacit.federated.config import round_config
 from tacit.federated.contract import HELPER, pack, unpack
 from tacit.federated.journal import journal_of
@@ -61,7 +61,7 @@ class Scene(Stage):
         super().__init__(policy(**changes), given or offers())
         make = self.aggregator.make_helper
         self.remade = partial(make, self.terms, self.helper_keys, None)
-        self.helper, self.words = self.remade(enter or Once()), {}
+        self.helper, self.words = self.remade(enter or enter_in_memory()), {}
         for index, message in self.server.invite().items():
             self.invitation = message
             answer = self.answer(index, message)
@@ -139,7 +139,13 @@ def test_pads_are_worked_out_for_as_many_words_as_clients_signed(changes, monkey
 
 def weighed(scene, **changes):
     """An authority that lets clients count differently, which no job's does."""
-    settings = {"clients": CLIENTS, "minimum": 4, "is_weighed": True, "enter": Once(), **changes}
+    settings = {
+        "clients": CLIENTS,
+        "minimum": 4,
+        "is_weighed": True,
+        "enter": enter_in_memory(),
+        **changes,
+    }
     return Authority(scene.helper_keys, **settings).release
 
 
@@ -182,7 +188,10 @@ def test_pads_that_are_added_up_in_wider_words_are_no_pads_of_the_clients(width)
     true = pads_in(scene.ask(everyone))[::2][: scene.plan.length // 2]
     asked = {"length": len(true), "word_bytes": width}
     (body,) = unpack(
-        scene.ask(everyone, scene.remade(Once()), **asked), RELEASED, "b", sender="authority"
+        scene.ask(everyone, scene.remade(enter_in_memory()), **asked),
+        RELEASED,
+        "b",
+        sender="authority",
     )
     octets = np.frombuffer(body, np.uint8).reshape(-1, width)
     low = np.ascontiguousarray(octets[:, :4]).view(np.uint32).reshape(-1)
@@ -199,7 +208,7 @@ def test_a_second_sum_of_a_session_is_refused_after_a_restart_too(tmp_path):
             with pytest.raises(PartyError, match="answered before"):
                 scene.ask(wanted, helper)
     # Why it is written down: one that forgets opens the client by which the sums differ.
-    second = pads_in(scene.ask(fewer, scene.remade(Once())))
+    second = pads_in(scene.ask(fewer, scene.remade(enter_in_memory())))
     pad = np.zeros_like(first)
     add_masks(pad, plus=[scene.pad_key(5)])
     assert (first - second == pad).all()
@@ -268,7 +277,7 @@ def test_an_authority_of_another_job_too_holds_each_to_its_own(changes, is_named
     spare = tuple(f"{99 + at:064x}" for at in range(lax.federated.clients - CLIENTS))
     keys = (*scene.terms.federated.keys, *spare) if is_named else ()
     config = round_config(change_spec(lax, keys=keys), 1)  # as a node makes it, who knows no model
-    other = scene.aggregator.make_helper(config, scene.helper_keys, None, Once())
+    other = scene.aggregator.make_helper(config, scene.helper_keys, None, enter_in_memory())
     pair, made = invented(scene, 1)
     asked = scene.some(0, 1) if is_named else [*scene.some(0), made]
     with pytest.raises(PartyError, match="a round of another job"):
