@@ -32,6 +32,15 @@ OUT = ROOT / "out" / "docs"
 STAGE = OUT / "pages"
 SITE = OUT / "site"
 _HERE = Path(__file__).parent
+# What a search puts first: where a word is looked up, then where it is used; last, what was.
+_BOOSTS = {
+    "CHANGELOG.md": 0.05,
+    "docs/explanation/attacks.md": 0.3,
+    "docs/howto": 2.0,
+    "docs/reference/commands.md": 3.0,
+    "docs/reference/job-file.md": 4.0,
+    "docs/tutorial": 2.0,
+}
 _PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 _SECTIONS = {
     "tutorial": "Tutorial",
@@ -73,7 +82,7 @@ def lay_out() -> None:
     for path in (ROOT / "docs" / "images").rglob("*"):
         if path.suffix in (".png", ".svg"):
             _copy(path)
-    for name in ("website.css", "iframe-worker.js"):
+    for name in ("website.css", "iframe-worker.js", "search.js"):
         shutil.copy(_HERE / name, STAGE)
     linked: set[Path] = set()
     for path in list_pages():
@@ -107,6 +116,9 @@ def _write_page(path: Path) -> set[Path]:
     if is_translation(path):
         text = text.partition("\n")[2]  # the mark: a title is what a page begins with
         text = _name_sections(text, find_english(path))
+    inside = find_english(path).relative_to(ROOT)
+    if boost := _BOOSTS.get(str(inside), _BOOSTS.get(str(inside.parent))):
+        text = f"---\nsearch:\n  boost: {boost}\n---\n{text}"
     there.parent.mkdir(parents=True, exist_ok=True)
     there.write_text(_loosen_lists(replace_links(text, change)), encoding="utf-8")
     return {link.file for link in read_links(path) if link.file.exists()}
@@ -216,6 +228,25 @@ def index_words() -> None:
     path.with_suffix(".js").write_text(f"var __index = {text}", encoding="utf-8")
 
 
+def mend_segments() -> None:
+    """Let the search cut a Chinese query into all of its words.
+
+    Material's loops leave out the last character, and a word that is followed by another gets two
+    asterisks, with which it counts as missing on every page that has it.
+    """
+    (path,) = (SITE / "assets" / "javascripts" / "workers").glob("search.*.min.js")
+    text = path.read_text(encoding="utf-8")
+    for wrong, right in (
+        ("for(let o=s+1;o<t.length;o++)", "for(let o=s+1;o<=t.length;o++)"),
+        ("n[a]&&a<t.length-1&&", "n[a]&&a<t.length&&"),
+        ('.join("* ")', '.join(" ")'),
+    ):
+        if text.count(wrong) != 1:
+            raise SystemExit(f"{path.name} is of another Material: look for its segment() again")
+        text = text.replace(wrong, right)
+    path.write_text(text, encoding="utf-8")
+
+
 def find_fetched() -> list[str]:
     """Return what the built pages would fetch from elsewhere; offline there is nothing."""
     found = []
@@ -242,6 +273,7 @@ def main() -> int:
     if built.returncode:
         return 1
     index_words()
+    mend_segments()
     if fetched := find_fetched():
         print("These pages would fetch something from elsewhere:", *fetched, sep="\n  ")
         return 1
