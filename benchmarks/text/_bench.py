@@ -26,8 +26,7 @@ from tacit.llm.model.module import CausalModule
 from tacit.nn import add_adapters, merge_adapters
 from tacit.ring import Prg
 from tacit.text.corpus import Text, enclose, mark_corpus, tokenise
-from tacit.text.measure import measure_perplexity, measure_scientificity
-from tacit.text.tune import Course, tune, tune_private
+from tacit.text.tune import Course, measure_perplexity, measure_scientificity, tune, tune_private
 
 LENGTH, EPSILON = 512, 2.0
 PREFIXES = (

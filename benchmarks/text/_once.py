@@ -16,7 +16,6 @@ from tacit.dp import make_private
 from tacit.dp.policy import by_pattern
 from tacit.nn import add_adapters
 from tacit.ring import Prg
-from tacit.text.budget import Budget
 from tacit.text.corpus import Text, mark_corpus
 from tacit.text.decode import (
     BudgetedWriter,
@@ -28,6 +27,7 @@ from tacit.text.decode import (
 from tacit.text.tune import Course
 from tacit.text.vote import (
     Ballot,
+    Budget,
     count_votes,
     draw,
     stack_voters,

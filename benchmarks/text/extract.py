@@ -22,8 +22,7 @@ from tacit.llm.model.saving import train_tokenizer
 from tacit.ring import Prg
 from tacit.text.corpus import Text, mark_corpus
 from tacit.text.front import TextPlan, fine_tune
-from tacit.text.measure import measure_perplexity
-from tacit.text.tune import Course, tune
+from tacit.text.tune import Course, measure_perplexity, tune
 
 FOLDER = Path(__file__).parents[2] / "examples/jobs/text-hospital"
 FRAME = "您好医生，我上个月在医院做了{}检查，报告单上的号码是"

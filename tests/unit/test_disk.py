@@ -25,7 +25,7 @@ from tacit.errors import InputError, PartyError
 from tacit.federated.journal import open_journal
 from tacit.llm.backend.serving import TokenQuota, enrol
 from tacit.split import checkpoint as split
-from tacit.text.budget import Budget
+from tacit.text.vote import Budget
 from tacit.training import ShareCheckpoint, StateFolder
 from tacit.vault import Checkpoint
 

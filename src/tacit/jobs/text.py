@@ -24,7 +24,6 @@ from tacit.party import Progress, Usage
 from tacit.result import NOTHING_SENT, Claim, Leak, Metric, Result, Sheet
 from tacit.ring import Prg
 from tacit.spec import refuse, refuse_together
-from tacit.text.budget import UNSPENT
 from tacit.text.corpus import PLACEHOLDER, Text
 from tacit.text.forms import FORMS, coverage_sheet, draw_labelled
 from tacit.text.front import (
@@ -34,9 +33,9 @@ from tacit.text.front import (
     foresee_book,
     planned_claim,
 )
-from tacit.text.measure import measure_perplexity, measure_scientificity
 from tacit.text.spec import TextSpec
-from tacit.text.tune import tune
+from tacit.text.tune import measure_perplexity, measure_scientificity, tune
+from tacit.text.vote import UNSPENT
 
 Row = dict[str, Metric | None]
 _METHODS = {

@@ -23,15 +23,13 @@ from tacit.dp.policy import (
 )
 from tacit.llm.model.module import CausalModule, language_model, tiny_model
 from tacit.llm.model.saving import save_model, train_tokenizer
-from tacit.text.budget import Budget
 from tacit.text.corpus import Marked, Text, mark_corpus
 from tacit.text.decode import BudgetedWriter, Places, decoder_losses, find_places
 from tacit.text.forms import FORMS, coverage_sheet, draw_labelled, measure_recall
 from tacit.text.front import Tuned, enter_book, fine_tune, planned_claim
-from tacit.text.measure import measure_perplexity, measure_scientificity
 from tacit.text.spec import TextPlan
-from tacit.text.tune import Course
-from tacit.text.vote import Ballot, stack_voters, train_voters
+from tacit.text.tune import Course, measure_perplexity, measure_scientificity
+from tacit.text.vote import Ballot, Budget, stack_voters, train_voters
 
 __all__ = [
     "FORMS",

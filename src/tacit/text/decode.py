@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from tacit.dp.book import BudgetSpentError
 from tacit.errors import ConfigError
 from tacit.ring import Prg
-from tacit.text.budget import Budget
 from tacit.text.corpus import PLACEHOLDER, Speller, Tokens
-from tacit.text.vote import Ballot, count_votes, draw
+from tacit.text.vote import Ballot, Budget, count_votes, draw
 
 Choose = Callable[[Tensor], int]
 """Given the scores of every token, return the one to take."""

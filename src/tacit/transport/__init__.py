@@ -4,11 +4,10 @@ A ``Link`` comes from ``memory_pair`` (threads), from ``mesh`` (TCP with mutual 
 ``faulty_pair`` (tests); ``Recorded`` and ``ShapedLink`` wrap one.
 """
 
-from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.dial import Peer, parse_address
 from tacit.transport.faulty import Fault, Faulty, faulty_pair
 from tacit.transport.frame import DTYPE_BYTES, Frame, frame_bytes
-from tacit.transport.link import Link, PacketLink
+from tacit.transport.link import Link, LinkLimits, PacketLink, Patience
 from tacit.transport.meeting import listen, mesh
 from tacit.transport.memory import memory_pair
 from tacit.transport.meter import Meter

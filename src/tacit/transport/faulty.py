@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tacit.errors import ConfigError
-from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.frame import DATA, HEADER, label_bytes
 from tacit.transport.line import Line
-from tacit.transport.link import ByteSink
+from tacit.transport.link import ByteSink, LinkLimits, Patience
 from tacit.transport.meter import Meter
 from tacit.transport.stream import SocketSink, SocketSource, stream_link
 

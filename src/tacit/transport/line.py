@@ -7,7 +7,6 @@ from time import monotonic, sleep
 
 from tacit.errors import DisagreementError, LinkClosed, LinkError, LinkTimeout, PartyError
 from tacit.result import Phase
-from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.frame import (
     BYE,
     DATA,
@@ -20,7 +19,7 @@ from tacit.transport.frame import (
     head_of,
     read_fail,
 )
-from tacit.transport.link import TICK_S, Intake, Outlet
+from tacit.transport.link import TICK_S, Intake, LinkLimits, Outlet, Patience
 from tacit.transport.meter import Meter
 
 PACKET_BYTES = 1024

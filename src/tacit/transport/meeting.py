@@ -20,10 +20,9 @@ from tacit.errors import (
     PartyError,
     TacitError,
 )
-from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.dial import Lane, Me, Peer, RefusalError, StrangerError, dial, greet
 from tacit.transport.line import Line
-from tacit.transport.link import Link
+from tacit.transport.link import Link, LinkLimits, Patience
 from tacit.transport.meter import Meter
 from tacit.transport.stream import socket_link
 from tacit.transport.tls import Credentials, check_name, fingerprint

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from time import monotonic
 
 from tacit.errors import LinkClosed
-from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.frame import Frame, Packet
 from tacit.transport.line import Line
-from tacit.transport.link import TICK_S
+from tacit.transport.link import TICK_S, LinkLimits, Patience
 from tacit.transport.meter import Meter
 
 

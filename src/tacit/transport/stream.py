@@ -12,7 +12,6 @@ from time import monotonic
 import numpy as np
 
 from tacit.errors import FrameError, LinkClosed
-from tacit.transport.bounds import LinkLimits, Patience
 from tacit.transport.frame import (
     DATA,
     HEADER,
@@ -27,7 +26,7 @@ from tacit.transport.frame import (
     label_bytes,
 )
 from tacit.transport.line import Line
-from tacit.transport.link import TICK_S, ByteSink
+from tacit.transport.link import TICK_S, ByteSink, LinkLimits, Patience
 from tacit.transport.meter import Meter
 
 INLINE_BYTES = 1 << 16

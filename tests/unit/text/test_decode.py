@@ -9,11 +9,10 @@ from support.models import SIGNS, Signs, dialogues, marked, small_causal
 from tacit.dp.policy import by_pattern
 from tacit.ring import Prg
 from tacit.text import decode
-from tacit.text.budget import Budget
 from tacit.text.corpus import Text, redacted, tokenise
 from tacit.text.decode import BudgetedWriter, decoder_losses, find_places
 from tacit.text.tune import Course, tune
-from tacit.text.vote import Ballot, stack_voters, train_voters
+from tacit.text.vote import Ballot, Budget, stack_voters, train_voters
 
 ALL = by_pattern()
 VOTERS = 4

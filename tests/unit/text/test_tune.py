@@ -15,8 +15,15 @@ from tacit.llm.model.module import language_model
 from tacit.nn import add_adapters, merge_adapters
 from tacit.ring import Prg
 from tacit.text.corpus import Text, collate, mark_corpus, redacted, tokenise
-from tacit.text.measure import measure_perplexity, measure_scientificity
-from tacit.text.tune import Course, token_losses, tune, tune_private, unit_losses
+from tacit.text.tune import (
+    Course,
+    measure_perplexity,
+    measure_scientificity,
+    token_losses,
+    tune,
+    tune_private,
+    unit_losses,
+)
 
 ALL = by_pattern()
 COURSE = Course(epochs=1, rate=3e-3, batch=8)

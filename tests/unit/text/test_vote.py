@@ -14,8 +14,7 @@ from tacit.dp import confirm, epsilon
 from tacit.dp.book import BudgetSpentError
 from tacit.errors import ConfigError, DataError
 from tacit.ring import Prg
-from tacit.text.budget import Budget
-from tacit.text.vote import MARGIN, Ballot, count_votes, draw, shard_of
+from tacit.text.vote import MARGIN, Ballot, Budget, count_votes, draw, shard_of
 
 
 def chances(public, voters, ballot):

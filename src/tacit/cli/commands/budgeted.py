@@ -25,10 +25,9 @@ from tacit.llm import (
 from tacit.llm.model.module import CausalModule
 from tacit.llm.model.plain import Between, no_word
 from tacit.result import Claim, Leak
-from tacit.text.budget import Budget
 from tacit.text.corpus import redacted, tokenise
 from tacit.text.decode import BudgetedWriter, find_places
-from tacit.text.vote import Ballot, stack_voters
+from tacit.text.vote import Ballot, Budget, stack_voters
 
 SETTINGS, SPENT = "decode.json", "spent.json"
 
