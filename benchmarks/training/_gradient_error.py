@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tacit
-from tacit.training.plain import walk_plain
+from tacit.training.loop import walk_plain
 
 WIDTH, TOKENS, WORDS, HEADS, ROWS, SIDE = 32, 16, 24, 4, 8, 8
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from tacit.data.spec import OwnerTable
+from tacit.data import Holding
+from tacit.data.source import OwnerTable
 from tacit.mpc import Roles
 from tacit.training import (
-    HeldData,
     Privacy,
     TrainData,
     Training,
@@ -44,5 +44,5 @@ def plan_of(
             show_to=(roles.first,) if privacy is None else (),
         ),
     )
-    held = tuple(HeldData(name, count, inputs, True) for name, count in rows.items())
+    held = tuple(Holding(name, count, inputs, "classes") for name, count in rows.items())
     return TrainPlan.of(spec, held, module)

@@ -22,11 +22,10 @@ from torch import Tensor, nn
 import tacit
 from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg
-from tacit.training import Privacy, Training, worker
-from tacit.training.clipping import shorten_rows
+from tacit.training import Privacy, Training, schedule
+from tacit.training.loop import walk_plain
 from tacit.training.noise import NoisePlan, coarse_of, draw_coins, draw_noise
-from tacit.training.plain import walk_plain
-from tacit.training.private import plan_noise
+from tacit.training.private import plan_noise, shorten_rows
 
 OWNERS = ("first", "second", "third")
 
@@ -79,8 +78,8 @@ def _measure(
     owners = {name: (x[at], y[at]) for name, at in zip(OWNERS, cut, strict=True)}
     begun, worked = time.perf_counter(), time.process_time()
     with (
-        mock.patch.object(worker, "draw_noise", noted),
-        mock.patch.object(worker, "draw_coins", tossed),
+        mock.patch.object(schedule, "draw_noise", noted),
+        mock.patch.object(schedule, "draw_coins", tossed),
     ):
         trained = tacit.train(
             model,

@@ -27,10 +27,9 @@ from tacit.mpc import Roles
 from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg
 from tacit.training import Privacy, Training, TrainModel, TrainPlan, private
-from tacit.training.clipping import shorten_rows
+from tacit.training.loop import walk_plain
 from tacit.training.noise import draw_alone
-from tacit.training.plain import walk_plain
-from tacit.training.private import plan_noise
+from tacit.training.private import plan_noise, shorten_rows
 
 EPSILON, STEPS, RATE = 2.0, 50, 20.0
 Data = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -17,7 +17,7 @@ from training._plans import plan_of
 from tacit.mpc import Roles
 from tacit.nn import HistogramsOfGradients
 from tacit.training import Privacy, Training, TrainModel
-from tacit.training.plain import walk_plain
+from tacit.training.loop import walk_plain
 
 SETTINGS = (
     ("public", 0, 30),

@@ -4,13 +4,13 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from tacit.data.spec import OwnerTable
+from tacit.data import Holding
+from tacit.data.source import OwnerTable
 from tacit.mpc import Roles
 from tacit.nn import make_model, parse_layers
 from tacit.party import Meeting, run_threads
 from tacit.ring import FixedPoint
 from tacit.training import (
-    HeldData,
     Privacy,
     StateFolder,
     TrainData,
@@ -19,8 +19,8 @@ from tacit.training import (
     TrainPlan,
     TrainProtection,
     TrainSpec,
+    schedule,
     train,
-    worker,
 )
 
 OWNERS = ("bank", "shop", "clinic")
@@ -109,7 +109,7 @@ def make_task(rows=200, layers=("dense 10",), cap=None, **changes):
     settings = {
         "roles": ROLES,
         "model": make_model(parse_layers(layers, (64,), seed=1), (64,), cap=cap),
-        "holdings": tuple(HeldData(owner, rows, (64,), True) for owner in OWNERS),
+        "holdings": tuple(Holding(owner, rows, (64,), "classes") for owner in OWNERS),
         "test_rows": rows // 2,
         "optimiser": "momentum",
         "rate": 4.0,
@@ -155,7 +155,7 @@ def folders_in(path):
 
 def killed(monkeypatch, after, what):
     """Let the shop die after so many of its steps or looks."""
-    method = getattr(worker.TrainingWorker, what)
+    method = getattr(schedule.TrainingWorker, what)
     count = []
 
     def dying(self, action):
@@ -166,4 +166,4 @@ def killed(monkeypatch, after, what):
                 raise KilledError
         return found
 
-    monkeypatch.setattr(worker.TrainingWorker, what, dying)
+    monkeypatch.setattr(schedule.TrainingWorker, what, dying)

@@ -28,7 +28,7 @@ BESIDE = {
     "inference/service/client.py": "the number of a visit: coins",
     "inference/service/queue.py": "a digest of what is served",
     "inference/service/server.py": "`QUESTION` and `BATCH`, every time",
-    "training/worker.py": "words drawn from common coins: who has others stops",
+    "training/schedule.py": "words drawn from common coins: who has others stops",
     "learners/cipher/exchange.py": "a public key, whose size is a fact",
     "llm/backend/protocol.py": "the architecture, as a fact has said",
     "llm/permuted/client.py": "a conversation and its passes, which the ledger has by tokens",

@@ -19,13 +19,13 @@ from tacit.data.metrics import (
 )
 from tacit.data.partition import Partition, divide
 from tacit.data.partition import split as split_dataset
-from tacit.data.rows import Rows, state_far
-from tacit.data.source import Given, Source, load_file
-from tacit.data.spec import OwnerTable
+from tacit.data.rows import Holding, Rows, state_far
+from tacit.data.source import Given, OwnerTable, Source, load_file
 from tacit.data.tables import load_csv, read_texts
 
 __all__ = [
     "Given",
+    "Holding",
     "OwnerTable",
     "Partition",
     "Rows",

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import islice
 from typing import Any, Literal, Self
 
@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 Numbers = NDArray[Any]
 """Classes as whole numbers, numbers to be learned, or one row of either for each row."""
+Target = Literal["none", "numbers", "classes"]
+"""What labels are; in facts that are told, its place in this list."""
 _MOST_NAMED = 5
 FAR = 10.0
 """The root mean square of a column above which it is in a unit of its own: years, money."""
@@ -121,6 +123,42 @@ class Rows:
         if self.labels is not None:
             content.update(self.labels.tobytes())
         return content.digest()
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The public facts of one owner's part of the data, with which all parties plan.
+
+    Attributes:
+        owner: who has it.
+        rows: how many.
+        features: the shape of a row; (0,) for an owner who has labels alone.
+        labels: none, numbers or classes.
+        classes: how many, if they are classes and that is told.
+        names: what stands for the names of columns, where owners have rows; 0 for none.
+        bound: how large a feature can be, where that is told.
+        label_bound: how large a label can be, likewise.
+    """
+
+    owner: str
+    rows: int
+    features: tuple[int, ...]
+    labels: Target = "none"
+    _: KW_ONLY
+    classes: int = 0
+    names: int = 0
+    bound: float = 1.0
+    label_bound: float = 1.0
+
+    @property
+    def columns(self) -> int:
+        """Return how many numbers a row has; 0 for an owner who has labels alone."""
+        return math.prod(self.features)
+
+    @property
+    def has_labels(self) -> bool:
+        """Tell whether the owner has labels."""
+        return self.labels != "none"
 
 
 def divided(features: Floats, divisors: Floats) -> tuple[Floats, float | tuple[float, ...]]:

@@ -13,7 +13,7 @@ from annotated_types import MinLen
 from torch import nn
 
 from tacit.data import Source
-from tacit.data.spec import OwnerTable, RowsTable, check_named, check_scale
+from tacit.data.source import OwnerTable, RowsTable, check_named, check_scale
 from tacit.errors import ConfigError, RangeError
 from tacit.inference.predict import Reveal, Sizes, plan_prediction
 from tacit.inference.secured import DIRECT, Crew

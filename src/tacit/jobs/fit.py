@@ -40,7 +40,7 @@ from tacit.mpc import find_protocol
 from tacit.party import Session, merge
 from tacit.result import Result
 from tacit.spec import refuse_together
-from tacit.training.resume import BEGUN
+from tacit.training.loop import BEGUN
 
 ASSUMED = "Assumed, as the data is not here: values within ±1, and {} classes."
 

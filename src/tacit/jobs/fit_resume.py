@@ -22,7 +22,7 @@ from tacit.mpc.walker import Walker
 from tacit.party import Fact, Session
 from tacit.ring import Prg
 from tacit.training import ShareCheckpoint, StateFolder
-from tacit.training.resume import agree_on_start
+from tacit.training.loop import agree_on_start
 
 Array = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 LEAST_BYTES = 1 << 22

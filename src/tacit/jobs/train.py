@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit import __version__
+from tacit.data import Holding
 from tacit.data.metrics import ACCURACY, add_majority
 from tacit.data.rows import Rows
 from tacit.dp.book import as_drawn
@@ -38,7 +39,6 @@ from tacit.report.format import show_bytes, show_seconds
 from tacit.result import Forecast, Result
 from tacit.spec import refuse, refuse_together
 from tacit.training import (
-    HeldData,
     PrivacyPlan,
     StateFolder,
     Trained,
@@ -48,9 +48,8 @@ from tacit.training import (
     train,
     train_plain,
 )
-from tacit.training.loop import book_of
-from tacit.training.network import whole_state
-from tacit.training.resume import BEGUN
+from tacit.training.loop import BEGUN, book_of
+from tacit.training.plan import whole_state
 from tacit.training.rows import (
     HOLDING,
     exchange_holdings,
@@ -207,16 +206,21 @@ def _amount(forecast: Forecast) -> str:
     )
 
 
-def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[HeldData, ...], dict[str, int]]:
+def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[Holding, ...], dict[str, int]]:
     """Return how much data every owner has, and how many ids, if rows are matched."""
     owners, is_columns = tuple(job.data.owners), job.data.split == "columns"
     if asked.rows is not None and asked.features is not None:
         rows = evenly(asked.rows, owners)
         widths = evenly(asked.features, owners)
         held = tuple(
-            HeldData(name, asked.rows, (widths[name],), name == job.data.labels)
+            Holding(
+                name,
+                asked.rows,
+                (widths[name],),
+                "classes" if name == job.data.labels else "none",
+            )
             if is_columns
-            else HeldData(name, rows[name], job.data.shape or (asked.features,), has_labels=True)
+            else Holding(name, rows[name], job.data.shape or (asked.features,), "classes")
             for name in owners
         )
         return held, dict.fromkeys(owners, asked.rows) if is_columns else {}

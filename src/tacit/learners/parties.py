@@ -13,9 +13,9 @@ from typing import Any, Self, TypeVar
 from torch import Tensor
 
 from tacit.data.memory import features_and_labels, names_of
+from tacit.data.rows import Holding
 from tacit.errors import ConfigError, DataError
 from tacit.learners.tables import (
-    Holding,
     Split,
     Table,
     alike,

@@ -10,13 +10,13 @@ import torch
 
 from tacit.crypto.cipher import Numbers
 from tacit.crypto.tags import make_filters, match_filters
-from tacit.data.rows import Floats, Rows
+from tacit.data.rows import Floats, Holding, Rows
 from tacit.data.source import NOTHING, Given
 from tacit.errors import ConfigError, DataError
 from tacit.learners.cipher.exchange import MatchStore
 from tacit.learners.parties import Parties, Planned
 from tacit.learners.spec import FitSpec
-from tacit.learners.tables import Holding, Split, Table, facts_of, holding_of
+from tacit.learners.tables import Split, Table, facts_of, holding_of
 from tacit.learners.validation import divide, held_out
 from tacit.matching import (
     align_in_the_clear,
@@ -219,11 +219,9 @@ def _assumed(spec: FitSpec, owner: str, rows: int, columns: int) -> Holding:
     return Holding(
         owner=owner,
         rows=rows,
-        columns=columns,
-        bound=1.0,
+        features=(columns,),
         labels=labels,
         classes=(spec.data.classes or 2) if labels == "classes" else 0,
-        label_bound=1.0,
     )
 
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Self, get_type_hints
 from annotated_types import Ge, Le, Lt
 
 from tacit.crypto.cipher.contract import Scheme
-from tacit.data.spec import OwnerTable
+from tacit.data.rows import Target
+from tacit.data.source import OwnerTable
 from tacit.learners.base import Learner
 from tacit.learners.bayes import CategoricalNB, GaussianNB
 from tacit.learners.boosting import (
@@ -27,7 +28,7 @@ from tacit.learners.margins import LinearSVC, LogisticRegression
 from tacit.learners.neighbours import KNeighbors
 from tacit.learners.parties import FRAC_BITS
 from tacit.learners.scaling import PCA
-from tacit.learners.tables import Split, Target
+from tacit.learners.tables import Split
 from tacit.learners.trees import DecisionTreeClassifier, RandomForestClassifier
 from tacit.matching.helped import LEAST_LIKENESS, Helped
 from tacit.mpc import Roles, find_protocol

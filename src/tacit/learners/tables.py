@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from tacit.data.memory import check_names, mark_of, numbers_of, to_array
+from tacit.data.rows import Holding, Target
 from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.mpc.walker import Values, Walker
 from tacit.nn import quarters_of, size_of
 from tacit.party import Fact, Session
 
 Split = Literal["rows", "columns", "both"]
-Target = Literal["none", "numbers", "classes"]
-"""What labels are; in facts that are told, its place in this list."""
 LARGEST_ROWS = 1 << 24
 LARGEST_COLUMNS = 1 << 16
 LARGEST_CLASSES = 1 << 10
@@ -35,31 +34,6 @@ _NOTHING = (0,) * _FACTS
 _LARGEST_QUARTERS = 160
 LARGEST = size_of(_LARGEST_QUARTERS)
 """How large features and labels can be: 2^40."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Holding:
-    """The public facts of one owner's part.
-
-    Attributes:
-        owner: who has it.
-        rows: how many.
-        columns: how many features; 0 for an owner who has labels only.
-        bound: how large a feature can be.
-        labels: none, numbers or classes.
-        classes: how many, if they are classes.
-        label_bound: how large a label can be.
-        names: what stands for the names of columns, where owners have rows; 0 for none.
-    """
-
-    owner: str
-    rows: int
-    columns: int
-    bound: float
-    labels: Target
-    classes: int
-    label_bound: float
-    names: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,7 +103,7 @@ class Table:
     @property
     def has_labels(self) -> bool:
         """Tell whether somebody has labels."""
-        return any(one.labels != "none" for one in self.holdings)
+        return any(one.has_labels for one in self.holdings)
 
     def load(
         self,
@@ -194,7 +168,7 @@ class Table:
         if not self.has_labels:
             raise DataError("this learner wants labels, and no owner of the table has any")
         parts = tuple(
-            (one.owner, one.rows, classes or 1) for one in self.holdings if one.labels != "none"
+            (one.owner, one.rows, classes or 1) for one in self.holdings if one.has_labels
         )
         mine = {}
         if walker.me in self.labels:
@@ -393,7 +367,7 @@ def holding_of(owner: str, facts: tuple[int, ...]) -> Holding:
     return Holding(
         owner=owner,
         rows=rows,
-        columns=columns,
+        features=(columns,),
         bound=size_of(size),
         labels=get_args(Target)[kind],
         classes=classes,
@@ -460,11 +434,11 @@ def check_together(split: Split, holdings: Sequence[Holding]) -> None:
             f"owners of columns must have the same rows in the same order, got {counts}; match "
             "their ids first"
         )
-    labelled = [one for one in holdings if one.labels != "none"]
+    labelled = [one for one in holdings if one.has_labels]
     if len({one.labels for one in labelled}) > 1:
         raise DataError("some owners have classes and some have numbers as labels")
     if split == "rows" and labelled and len(labelled) < len(holdings):
-        names = ", ".join(one.owner for one in holdings if one.labels == "none")
+        names = ", ".join(one.owner for one in holdings if not one.has_labels)
         raise DataError(f"these owners gave rows without labels: {names}")
     if split == "columns" and len(labelled) > 1:
         raise DataError("labels of the same rows belong to one owner, got several")

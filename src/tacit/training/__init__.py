@@ -1,19 +1,16 @@
 """Private training: data owners train a model that none of them can see."""
 
 from tacit.training.checkpoint import ShareCheckpoint, StateFolder
-from tacit.training.loop import Trained, train
-from tacit.training.optimise import OPTIMISERS
-from tacit.training.plain import train_plain
+from tacit.training.loop import Trained, train, train_plain
+from tacit.training.ops import OPTIMISERS
 from tacit.training.plan import TrainPlan
 from tacit.training.privacy import Privacy, PrivacyPlan
 from tacit.training.programs import Programs
-from tacit.training.rows import HeldData
 from tacit.training.schedule import plan_training
 from tacit.training.spec import TrainData, Training, TrainModel, TrainProtection, TrainSpec
 
 __all__ = [
     "OPTIMISERS",
-    "HeldData",
     "Privacy",
     "PrivacyPlan",
     "Programs",

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from tacit.data.memory import Handed, features_and_labels, names_of, numbers_of, to_array
 from tacit.data.rows import Floats, Rows
-from tacit.data.source import NOTHING, Given
-from tacit.data.spec import OwnerTable
+from tacit.data.source import NOTHING, Given, OwnerTable
 from tacit.errors import ConfigError, DataError
 from tacit.exclusive import TORCH_LOCK
 from tacit.matching import align_in_the_clear
@@ -29,12 +28,11 @@ from tacit.result import Claim, Reported, Result
 from tacit.ring import FixedPoint
 from tacit.spec import check_record, to_tables
 from tacit.training.checkpoint import StateFolder
-from tacit.training.clipping import shorten_rows
 from tacit.training.loop import Trained, book_of
 from tacit.training.loop import train as take_part
-from tacit.training.network import build, ids_of, whole_state
-from tacit.training.plan import TrainPlan
+from tacit.training.plan import TrainPlan, build, ids_of, whole_state
 from tacit.training.privacy import Privacy
+from tacit.training.private import shorten_rows
 from tacit.training.rows import HOLDING, holding_of, load_rows, match_rows
 from tacit.training.spec import TrainData, Training, TrainModel, TrainProtection, TrainSpec
 from tacit.training.summary import summarise
@@ -200,7 +198,7 @@ def train(
         spec = _checked(replace(spec, privacy=promise, protocol=whole))
     joined = align_in_the_clear(rows) if spec.data.split == "columns" else rows
     holdings = tuple(
-        replace(holding, has_labels=holding.has_labels or holding.owner in raw)
+        replace(holding, labels="classes") if holding.owner in raw else holding
         for holding in (
             holding_of(name, one, split=spec.data.split) for name, one in joined.items()
         )

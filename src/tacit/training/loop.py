@@ -1,27 +1,36 @@
-"""The training itself: every party walks the same schedule of runs."""
+"""The training itself: every party walks the same schedule of runs, from its start or a checkpoint.
+
+At the end the same in the clear: the same start, the same batches, the same steps.
+"""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, isfinite
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from tacit import ring
+from tacit import __version__, ring
 from tacit.dp import Book
 from tacit.dp.book import as_drawn, open_book
-from tacit.errors import ConfigError, DataError, RangeError
+from tacit.errors import ConfigError, DataError, DisagreementError, InputError, RangeError
 from tacit.mpc import Plan
-from tacit.party import Progress, Session
+from tacit.party import Fact, Progress, Session
+from tacit.ring import Prg
 from tacit.training.checkpoint import StateFolder
-from tacit.training.clipping import shorten_rows, square_norms
+from tacit.training.losses import measure
+from tacit.training.noise import draw_rows, draw_whole
+from tacit.training.ops import PlainStepOps
 from tacit.training.plan import TrainPlan
 from tacit.training.privacy import PrivacyPlan
-from tacit.training.resume import hash_work, resume
-from tacit.training.schedule import TrainingWalk, actions
+from tacit.training.private import plan_noise, private_step, shorten_rows, square_norms
+from tacit.training.programs import initial_state, start_in_clear, train_step
+from tacit.training.schedule import TrainingWalk, TrainingWorker, actions
 from tacit.training.spec import TrainSpec
-from tacit.training.worker import TrainingWorker
+from tacit.vault import KEPT
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -212,3 +221,188 @@ def _explain_beyond(task: TrainPlan, step: int, folder: StateFolder | None) -> s
         f"raise model.bound for all parties and start again: it {on}; or lower the rate "
         "or clip gradients, and start all parties with --fresh"
     )
+
+
+BEGUN = Fact(
+    tag="training",
+    count=1 + 2 * KEPT,
+    what="whether {owner} has begun this before, and after which steps it has checkpoints",
+    why="needed to go on where all can",
+)
+
+
+def resume(
+    session: Session,
+    folder: StateFolder | None,
+    *,
+    is_fresh: bool,
+    walk: TrainingWalk,
+    mine: Mapping[str, Tensor],
+) -> tuple[int, bool]:
+    """Find the last step of which both computing parties have shares that belong together.
+
+    Also tell whether my noise goes on: after a step, or from the beginning if this very training
+    was begun here and nothing of it was opened. Noise under which something was opened is used
+    again for the same steps alone.
+    """
+    task = walk.task
+    has_begun = folder is not None and not is_fresh and _has_begun(walk, folder, mine)
+    attempts = folder.attempts() if has_begun and folder is not None else {}
+    start = agree_on_start(session, task.spec.roles.computing, attempts, has_begun=has_begun)
+    opened = folder.opened() if has_begun and folder is not None else 0
+    if opened > start and session.me in task.spec.roles.computing:
+        raise InputError(
+            f"something of this training was opened after step {opened}, but it could go "
+            f"on from step {start} alone: to open it again would tell more than was promised; give "
+            "both computing parties their folders back, or start all parties with --fresh, which "
+            "is another training and spends its ε anew"
+        )
+    if folder is not None:
+        before, total = folder.bound(), task.steps
+        if is_fresh:
+            folder.remove()
+        folder.begin(hash_work(walk, mine), bound=task.spec.weight_bound)
+        if start:
+            text = f"resumed at step {start} of {total}"
+            if before is not None and before != task.spec.weight_bound:
+                bound = task.spec.weight_bound
+                text += f", weights may grow to {bound:g} now, before to {before:g}"
+            session.progress.tell(text, start, total)
+    return start, bool(start) or (has_begun and not opened)
+
+
+def agree_on_start(
+    session: Session,
+    computing: Sequence[str],
+    attempts: Mapping[int, int],
+    *,
+    has_begun: bool,
+) -> int:
+    """Return the last step of which all who keep checkpoints have those that belong together.
+
+    Args:
+        session: my end of the job; every party calls this.
+        computing: who keeps them.
+        attempts: the steps after which I have a checkpoint, and the start that wrote each.
+        has_begun: whether this very work was begun here.
+    """
+    flat = [number for pair in sorted(attempts.items())[-KEPT:] for number in pair]
+    facts = (int(has_begun), *flat, *(0,) * (2 * KEPT - len(flat)))
+    session.publish(BEGUN, facts)
+    said = {peer: session.learn(peer, BEGUN) for peer in session.peers}
+    said[session.me] = facts
+    kept = []
+    for name in computing:
+        told = said[name][1:]  # steps and attempts; a step of zero fills up
+        kept.append({pair for pair in zip(told[::2], told[1::2], strict=True) if pair[0] > 0})
+    without = [name for name in session.parties if not said[name][0]]
+    if without and any(kept):
+        raise DisagreementError(
+            without[0],
+            "has no checkpoints of this training while others have: its folder is gone, its data "
+            "are others, or it starts afresh; start all parties with --fresh, or give its folder "
+            "back",
+        )
+    common = set.intersection(*kept)
+    # Nobody takes a second checkpoint before the other has the first.
+    if not common and all(len(one) == KEPT for one in kept):
+        raise DisagreementError(
+            next(name for name in computing if name != session.me),
+            "has checkpoints of another start of this job; start all parties with --fresh",
+        )
+    return max((step for step, _ in common), default=0)
+
+
+def hash_work(walk: TrainingWalk, mine: Mapping[str, Tensor]) -> str:
+    """Hash all that decides what is trained: shares of one training are of no use to another."""
+    task, privacy = walk.task, walk.privacy
+    content = hashlib.sha256(f"tacit training {__version__}\n".encode() + walk.walker.digest())
+    if task.head is not None:
+        content.update(task.head.detach().double().contiguous().numpy().tobytes())
+    if privacy is not None:
+        content.update(repr((privacy.steps, privacy.looks)).encode())
+    for name, value in {**task.model.initial, **mine}.items():
+        content.update(f"\n{name} {tuple(value.shape)}\n".encode())
+        content.update(value.detach().double().contiguous().numpy().tobytes())
+    for action in actions(task):
+        content.update(action.rows.astype("<i8").tobytes())
+    return content.hexdigest()
+
+
+def _has_begun(walk: TrainingWalk, folder: StateFolder, mine: Mapping[str, Tensor]) -> bool:
+    """Tell whether this very training was begun here, if perhaps with a smaller bound.
+
+    Bounds are in every plan, so work of another bound is recognised by the plans of that bound.
+    All parties agree on the plans of the new one before anything else, whatever they began with.
+    """
+    task, bound = walk.task, folder.bound()
+    if bound is None:
+        return False
+    if bound > task.spec.weight_bound and folder.steps():
+        raise InputError(
+            f"{folder.path} holds weights of up to {bound:g}: model.bound can be raised, not "
+            f"lowered to {task.spec.weight_bound:g}; start all parties with --fresh to discard them"
+        )
+    if bound == task.spec.weight_bound:
+        return folder.is_begun(hash_work(walk, mine))
+    before = TrainingWalk(replace(task, spec=task.spec.with_bound(bound)))
+    return folder.is_begun(hash_work(before, mine))
+
+
+Weights = dict[str, Tensor]
+
+
+def train_plain(task: TrainPlan, rows: Tensor, labels: Tensor) -> list[tuple[int, float, float]]:
+    """Train in floating point, and return step, loss and accuracy at every look."""
+    return walk_plain(task, rows, labels)[1]
+
+
+def walk_plain(
+    task: TrainPlan,
+    rows: Tensor,
+    labels: Tensor,
+    *,
+    noise: Iterator[Tensor] | None = None,
+    drawn: Iterator[np.ndarray] | None = None,
+) -> tuple[Weights, list[tuple[int, float, float]]]:
+    """Train in floating point: the weights, and step, loss and accuracy at every look.
+
+    Guarantee: none; whoever calls this holds all rows and the noise.
+
+    Args:
+        task: what is trained; with privacy, clipped alike and with noise of the same distribution.
+        rows: of all owners, one after the other.
+        labels: of these rows.
+        noise: the whole noise of every step, where it is given.
+        drawn: which of the rows to train on are in every step, where they are sampled.
+    """
+    weights = {name: value.double() for name, value in task.model.initial.items()}
+    state = {name: value.double() for name, value in initial_state(task).items()}
+    privacy, norms = plan_noise(task), torch.zeros(0)
+    if privacy is not None:
+        rows = shorten_rows(rows, frac_bits=task.frac_bits)
+        norms = square_norms(rows, frac_bits=task.frac_bits)
+        if task.spec.privacy is not None and task.spec.privacy.start != "public":
+            weights = start_in_clear(task, privacy, rows, labels)
+    shown = []
+    for action in actions(task):
+        x, y = rows[action.rows], labels[action.rows]
+        ops = PlainStepOps(task.spec.training.dials(action.step))
+        if action.is_look:
+            if task.test_rows:
+                loss, right = measure(ops, task, task.model(ops, weights, x), y)
+                shown.append((action.step, float(loss), float(right) / task.answers))
+            continue
+        rate = task.rate_at(action.step)
+        if privacy is None:
+            weights, state = train_step(ops, task, weights, state, x, y, rate=rate)
+            continue
+        words = next(noise) if noise else draw_whole(privacy.steps)
+        near = norms[action.rows]
+        if task.spec.is_sampled:
+            some = next(drawn) if drawn else draw_rows(Prg.from_os(), task.batch, len(x))
+            x, y, near = x[some], y[some], near[some]
+        weights, state = private_step(
+            ops, task, weights, state, x, y, norms=near, noise=words, rate=rate
+        )
+    return weights, shown

@@ -23,7 +23,6 @@ from tacit.dp import (
 )
 from tacit.errors import ConfigError
 from tacit.result import Claim
-from tacit.training.clipping import sensitivity
 from tacit.training.noise import DISTANCE, NoisePlan, largest_multiplier, share_noise
 
 Looks = Literal["none", "noisy", "public"]
@@ -187,6 +186,23 @@ class Measures:
     protocol: str
     rate: float = 1.0
     overflow: float = 0.0
+
+
+def sensitivity(
+    *, clip: float, roundings: Sequence[tuple[float, int]], weights: int, frac_bits: int
+) -> float:
+    """Return by how much one record can move the sum of all clipped gradients, in L2.
+
+    Args:
+        clip: the norm.
+        roundings: of every use, the largest norm² of a record's inputs (with its ``times``) and how
+            many numbers of a record come out: each of these is off by less than a unit.
+        weights: how many numbers the sum has. It is rescaled once: by less than a unit each, with
+            the record and without it.
+        frac_bits: a unit is 2^-frac_bits.
+    """
+    unit = 2.0**-frac_bits
+    return clip + unit * (sqrt(sum(size * count for size, count in roundings)) + 2 * sqrt(weights))
 
 
 def event_of(noise: NoisePlan, *, overflow: float = 0.0) -> DiscreteGaussian:

@@ -1,7 +1,7 @@
 """The rows of a training: what each owner's table names, and what is told of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.data.memory import mark_of
-from tacit.data.rows import Rows, check_bound, check_features, prepare_labels
-from tacit.data.source import FLAT, NOTHING, Given, stretch
-from tacit.data.spec import OwnerTable
+from tacit.data.rows import Holding, Rows, Target, check_bound, check_features, prepare_labels
+from tacit.data.source import FLAT, NOTHING, Given, OwnerTable, stretch
 from tacit.data.tables import read_texts
 from tacit.errors import ConfigError, DataError
 from tacit.matching import align_in_the_clear, align_rows, announce_ids
@@ -19,7 +18,7 @@ from tacit.nn.code import OwnModel
 from tacit.nn.features import TEXTS, cut_out
 from tacit.nn.networks import TextNetwork
 from tacit.party import Fact, Session
-from tacit.training.network import trainable
+from tacit.training.plan import trainable
 from tacit.training.spec import TrainSpec
 
 _MOST_DIMENSIONS = 4
@@ -32,23 +31,9 @@ HOLDING = Fact(
 )
 
 
-@dataclass(frozen=True)
-class HeldData:
-    """What one owner brings: how many rows, how many features, and whether it has the labels.
-
-    ``names`` stands for the names of its columns, where owners have rows; 0 for none.
-    """
-
-    owner: str
-    rows: int
-    features: tuple[int, ...]
-    has_labels: bool
-    names: int = 0
-
-
 def exchange_holdings(
     session: Session, owners: Sequence[str], mine: Rows | None, *, split: str
-) -> tuple[HeldData, ...]:
+) -> tuple[Holding, ...]:
     """Tell everyone how much data I have, and hear it from the others.
 
     Args:
@@ -75,15 +60,18 @@ def exchange_holdings(
         sizes = tuple(size for size in shape if size) or (0,)
         if rows < 1 or any(size < 0 for size in sizes):
             raise DataError(f"{owner!r} says its data has the shape {(rows, *shape)}")
-        holdings.append(HeldData(owner, rows, sizes, bool(has_labels), names))
+        holdings.append(
+            Holding(owner, rows, sizes, "classes" if has_labels else "none", names=names)
+        )
     return tuple(holdings)
 
 
-def holding_of(owner: str, rows: Rows, *, split: str) -> HeldData:
+def holding_of(owner: str, rows: Rows, *, split: str) -> Holding:
     """Say how much data an owner has."""
     shape = tuple(rows.features.shape)
     names = mark_of(rows.columns) if split == "rows" else 0
-    return HeldData(owner, shape[0], shape[1:], rows.labels is not None, names)
+    labels: Target = "none" if rows.labels is None else "classes"
+    return Holding(owner, shape[0], shape[1:], labels, names=names)
 
 
 def load_rows(
@@ -168,7 +156,7 @@ def match_rows(
 
 def join_owners(
     spec: TrainSpec, search: Sequence[Path]
-) -> tuple[Tensor, Tensor, tuple[HeldData, ...]]:
+) -> tuple[Tensor, Tensor, tuple[Holding, ...]]:
     """Put the rows of all owners together, for someone who may see them: rows, labels, and whose.
 
     Labels are as a training wants them: one-hot, or a column of zeros and ones.

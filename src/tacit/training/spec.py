@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from annotated_types import Ge
 
-from tacit.data.spec import OwnerTable
+from tacit.data.source import OwnerTable
 from tacit.errors import ConfigError
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.registry import ProtocolName, spell
@@ -23,7 +23,7 @@ from tacit.spec import (
     TwoParties,
     refuse,
 )
-from tacit.training.optimise import Optimiser, OptimiserName
+from tacit.training.ops import Optimiser, OptimiserName
 from tacit.training.privacy import PRIVATE_BITS, Privacy
 
 BOUND, PRIVATE_BOUND = 4.0, 64.0

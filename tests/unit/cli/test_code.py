@@ -11,7 +11,7 @@ from tacit.jobs.toml import read_toml
 from tacit.nn import OwnModel, build_network
 from tacit.nn.code import split_code
 from tacit.spec import read_record
-from tacit.training.network import build
+from tacit.training.plan import build
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load
 
 from support.jobs import JOBS, read_changed, take_parts
+from tacit.data import Holding
 from tacit.data.source import shaped, stretch
 from tacit.errors import ConfigError, DataError
 from tacit.jobs import folder, train
@@ -17,8 +18,8 @@ from tacit.jobs.kinds import load_job
 from tacit.jobs.train import check_inputs
 from tacit.mpc import find_protocol
 from tacit.nn import OwnModel, make_token_model, read_facts
-from tacit.training import HeldData, TrainPlan
-from tacit.training.network import build, trainable
+from tacit.training import TrainPlan
+from tacit.training.plan import build, trainable
 from tacit.training.rows import load_rows
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
@@ -66,7 +67,7 @@ def test_a_wrong_key_is_named_with_what_was_wanted(changes, words):
 
 def test_kinds_of_functions_have_protocols_of_their_own():
     mixed = job(protocol__layers={"linear": "sealed", "activations": "permuted3"})
-    held = tuple(HeldData(name, 500, (64,), has_labels=True) for name in ("north", "south"))
+    held = tuple(Holding(name, 500, (64,), "classes") for name in ("north", "south"))
     task = TrainPlan.of(mixed, held)
     assert find_protocol(task.spec.protocol.spelled).name == "sealed; activations: permuted3"
     assert mixed.role("helper") == "dealer, helper"
@@ -445,7 +446,7 @@ def test_sampling_and_joint_noise_are_words_of_a_job():
         privacy={"epsilon": 2.0, "delta": 1e-4, "noise": "joint", "sampling": "hidden"},
         training={"batch": 50},
     )
-    held = tuple(HeldData(name, 500, (64,), has_labels=True) for name in ("north", "south"))
+    held = tuple(Holding(name, 500, (64,), "classes") for name in ("north", "south"))
     task = TrainPlan.of(made, held)
     assert (task.spec.is_sampled, task.batch, task.spec.privacy.noise) == (True, 50, "joint")
     with pytest.raises(ConfigError, match="hiden"):

@@ -7,9 +7,10 @@ from sklearn.datasets import load_digits
 
 from support.mpc import MEETING, PARTIES, ROLES
 from support.training import train_plan
+from tacit.data import Holding
 from tacit.nn import make_model, parse_layers
 from tacit.party import run_threads
-from tacit.training import HeldData, train
+from tacit.training import train
 
 ROWS = 160
 
@@ -31,8 +32,8 @@ def make_task():
             "protocol": "permuted3",
             "model": make_model(parse_layers(layers, inputs, seed=1), inputs, cap=cap),
             "holdings": (
-                HeldData(ROLES.first, half, inputs, True),
-                HeldData(ROLES.second, ROWS - half, inputs, True),
+                Holding(ROLES.first, half, inputs, "classes"),
+                Holding(ROLES.second, ROWS - half, inputs, "classes"),
             ),
             "test_rows": 32,
             "batch": 32,

@@ -10,10 +10,11 @@ from torch.nn import functional as F
 from support.mpc import ROLES
 from support.training import train_plan
 from tacit import ring
+from tacit.data import Holding
 from tacit.errors import ConfigError
 from tacit.mpc import PROTOCOLS, find_protocol, make_plan
 from tacit.nn import TorchOps, add_adapters, make_model, merge_adapters, parse_layers
-from tacit.training import HeldData, Programs, train_plain
+from tacit.training import Programs, train_plain
 
 WIDTH, TOKENS = 128, 8
 
@@ -42,7 +43,7 @@ def online_bytes(module, protocol):
         roles=ROLES,
         protocol=protocol,
         model=make_model(module, (TOKENS, WIDTH), cap=8.0),
-        holdings=(HeldData(ROLES.first, 4, (TOKENS, WIDTH), True),),
+        holdings=(Holding(ROLES.first, 4, (TOKENS, WIDTH), "classes"),),
         split="rows",
         test_rows=1,
         batch=1,

@@ -6,18 +6,20 @@ from torch import nn
 
 from support.mpc import ALICE, ROLES, simulate
 from support.training import train_plan
+from tacit.data import Holding
 from tacit.errors import InputError
 from tacit.mpc.ops import ProtocolOps
 from tacit.nn import make_model, make_token_model
 from tacit.nn.records import RecordOps
-from tacit.training import HeldData, Privacy
-from tacit.training.clipping import (
+from tacit.training import Privacy
+from tacit.training.private import (
     clip_factors,
+    plan_noise,
+    record_gradients,
     scale_records,
     shorten_rows,
     square_norms,
 )
-from tacit.training.private import plan_noise, record_gradients
 
 FRAC_BITS = 16
 UNIT = 2.0**-FRAC_BITS
@@ -155,7 +157,7 @@ def private_task(build, inputs, cap, *, clip):
         roles=ROLES,
         protocol="sealed",
         model=make(module, inputs, cap=cap),
-        holdings=(HeldData(ROLES.first, RECORDS, inputs, True),),
+        holdings=(Holding(ROLES.first, RECORDS, inputs, "classes"),),
         split="rows",
         test_rows=0,
         batch=RECORDS,

@@ -5,13 +5,14 @@ import torch
 
 from support.mpc import ROLES
 from support.training import changed
+from tacit.data import Holding
 from tacit.errors import (
     ConfigError,
     RangeError,
 )
 from tacit.mpc import sum_forecasts
 from tacit.party import merge_costs, without_setup
-from tacit.training import HeldData, optimise, programs, train
+from tacit.training import ops, programs, train
 from tacit.training.ops import PlainStepOps
 from tacit.training.programs import initial_state, measure, train_step
 from tacit.training.schedule import actions
@@ -113,7 +114,7 @@ def test_a_rate_that_is_applied_to_the_error_takes_the_same_steps(
 ):
     task = make_task(protocol=protocol, rate=0.3)
     weights, _ = trained_plain(task, *digits)
-    monkeypatch.setattr(optimise, "MANY_WEIGHTS", 1)
+    monkeypatch.setattr(ops, "MANY_WEIGHTS", 1)
     ahead, _ = trained_plain(task, *digits)
     ends = run_training(task, halved(digits))
     for name, value in weights.items():
@@ -173,8 +174,8 @@ def test_a_convolutional_network_trains(make_task, run_training, digits):
 def test_columns_of_two_owners_make_one_row(make_task, run_training, digits):
     rows, labels = digits
     holdings = (
-        HeldData(ROLES.first, len(rows), (40,), False),
-        HeldData(ROLES.second, len(rows), (24,), True),
+        Holding(ROLES.first, len(rows), (40,)),
+        Holding(ROLES.second, len(rows), (24,), "classes"),
     )
     task = make_task(holdings=holdings, split="columns", score_to=(ROLES.second,))
     inputs = {ROLES.first: (rows[:, :40], None), ROLES.second: (rows[:, 40:], labels)}
@@ -190,8 +191,8 @@ def test_columns_of_two_owners_make_one_row(make_task, run_training, digits):
 def test_an_owner_of_labels_may_have_no_columns(make_task, run_training, digits):
     rows, labels = digits
     holdings = (
-        HeldData(ROLES.first, len(rows), (64,), False),
-        HeldData(ROLES.second, len(rows), (0,), True),
+        Holding(ROLES.first, len(rows), (64,)),
+        Holding(ROLES.second, len(rows), (0,), "classes"),
     )
     task = make_task(holdings=holdings, split="columns")
     inputs = {ROLES.first: (rows, None), ROLES.second: (rows[:, :0], labels)}
@@ -200,7 +201,7 @@ def test_an_owner_of_labels_may_have_no_columns(make_task, run_training, digits)
     for name, value in weights.items():
         torch.testing.assert_close(ends[ROLES.second].weights[name], value, atol=0.01, rtol=0.0)
     with pytest.raises(ConfigError, match="neither columns nor labels"):
-        make_task(holdings=(*holdings, HeldData("dave", len(rows), (0,), False)), split="columns")
+        make_task(holdings=(*holdings, Holding("dave", len(rows), (0,))), split="columns")
 
 
 def test_a_logistic_model_trains_with_weights_of_classes(make_task, run_training, digits):
@@ -241,9 +242,9 @@ def test_weights_that_grow_beyond_their_bound_stop_the_training(make_task, run_t
         ({"loss": "logistic"}, "one output"),
         ({"class_weights": (1.0,)}, "10 class weights"),
         ({"holdings": ()}, "different owners"),
-        ({"holdings": (HeldData("carol", 160, (64,), True),)}, "must not own data"),
-        ({"holdings": (HeldData("alice", 160, (63,), True),)}, "wants rows of shape"),
-        ({"holdings": (HeldData("alice", 160, (64,), False),)}, "without labels"),
+        ({"holdings": (Holding("carol", 160, (64,), "classes"),)}, "must not own data"),
+        ({"holdings": (Holding("alice", 160, (63,), "classes"),)}, "wants rows of shape"),
+        ({"holdings": (Holding("alice", 160, (64,)),)}, "without labels"),
         ({"split": "columns"}, "exactly one owner of the labels"),
     ],
 )

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from tacit.training import Training
-from tacit.training.ops import PlainStepOps
-from tacit.training.optimise import CORRECTION
+from tacit.training.ops import CORRECTION, PlainStepOps
 
 
 def our_steps(optimiser, start, gradients, *, rate):

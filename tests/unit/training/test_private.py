@@ -26,6 +26,7 @@ from support.training import (
     run,
 )
 from tacit import ring
+from tacit.data import Holding
 from tacit.dp import (
     ADD_REMOVE_RECORD,
     Book,
@@ -42,12 +43,11 @@ from tacit.mpc import sum_forecasts
 from tacit.nn import make_model
 from tacit.nn.records import RecordOps
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
-from tacit.training import HeldData, Privacy, StateFolder, plan_training, train, worker
-from tacit.training.clipping import clip_factors, scale_records, square_norms
+from tacit.training import Privacy, StateFolder, plan_training, schedule, train
+from tacit.training.loop import walk_plain
 from tacit.training.noise import NoisePlan, draw_noise
-from tacit.training.plain import walk_plain
 from tacit.training.privacy import Measures, plan_privacy
-from tacit.training.private import plan_noise
+from tacit.training.private import clip_factors, plan_noise, scale_records, square_norms
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def drawn():
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "draw_noise", noted)
+        patch.setattr(schedule, "draw_noise", noted)
         yield words
 
 
@@ -163,7 +163,7 @@ def test_a_start_from_own_models_is_never_opened_and_is_paid_for(digits, monkeyp
         # The noise of a choice picks the bank's model now and then.
         return torch.zeros(plan.shape).double() if plan.shape == (4,) else draw_noise(plan, prg)
 
-    monkeypatch.setattr(worker, "draw_noise", without_luck)
+    monkeypatch.setattr(schedule, "draw_noise", without_luck)
     labels = digits[1].clone()
     labels[:60] = labels[:60].roll(1, dims=1)
     privacy = Privacy(epsilon=30.0, delta=1e-4, start=kind, start_steps=4, look_noise=2.0)
@@ -196,7 +196,7 @@ def test_rows_are_opened_under_their_masks_once():
 
     def bytes_of(steps, columns):
         model = make_model(torch.nn.Linear(columns, 2), (columns,))
-        held = tuple(HeldData(owner, 1000, (columns,), True) for owner in OWNERS)
+        held = tuple(Holding(owner, 1000, (columns,), "classes") for owner in OWNERS)
         privacy = Privacy(epsilon=8.0, delta=1e-4)
         task = make_task(
             rows=1000, model=model, holdings=held, epochs=steps, privacy=privacy, show_to=()
@@ -431,7 +431,7 @@ def test_what_cannot_be_promised_is_refused_before_anything_is_planned(changes, 
         plan_noise(make_task(show_to=(), **changes))
 
 
-COLUMNS = (HeldData("bank", 100, (32,), True), HeldData("shop", 100, (32,), False))
+COLUMNS = (Holding("bank", 100, (32,), "classes"), Holding("shop", 100, (32,)))
 
 
 @pytest.mark.parametrize(

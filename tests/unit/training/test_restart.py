@@ -11,7 +11,7 @@ from support.training import changed
 from tacit import ring
 from tacit.errors import DataError, DisagreementError, InputError, RangeError
 from tacit.party import run_threads
-from tacit.training import ShareCheckpoint, StateFolder, resume, train, worker
+from tacit.training import ShareCheckpoint, StateFolder, loop, schedule, train
 from tacit.training.schedule import TrainingWalk
 
 SMALL = 1 << 40
@@ -63,7 +63,7 @@ def test_a_party_that_restarts_with_other_rows_sees_fresh_masks(
     task = make_task(protocol="sealed", give_to=())
     folders = {name: StateFolder(tmp_path / name, "b") for name in PARTIES}
     # Bob tells nobody that its rows are others, not even its own folder.
-    monkeypatch.setattr(resume, "hash_work", lambda *_: "the same, I swear")
+    monkeypatch.setattr(loop, "hash_work", lambda *_: "the same, I swear")
 
     def stop(self, checkpoint):
         raise StoppedError
@@ -144,14 +144,14 @@ def test_shares_are_masked_anew_when_a_training_goes_on(
 ):
     task, folders = make_task(give_to=()), folders_in(tmp_path)
     kept = []
-    begin = worker.TrainingWorker.begin
+    begin = schedule.TrainingWorker.begin
 
     def noting(self, checkpoint, folder=None):
         begin(self, checkpoint, folder)
         if checkpoint is not None:
             kept.append((checkpoint.shares, {n: s.words for n, s in self._shares.items()}))
 
-    monkeypatch.setattr(worker.TrainingWorker, "begin", noting)
+    monkeypatch.setattr(schedule.TrainingWorker, "begin", noting)
     with monkeypatch.context() as patch:
         die_at(patch, BOB, 4, True)
         with pytest.raises(StoppedError):
@@ -180,7 +180,7 @@ def test_a_party_without_its_checkpoints_is_named(make_task, run_training, digit
 
 def test_a_start_that_left_no_checkpoint_is_started_anew(make_task, run_training, digits, tmp_path):
     task, folders = make_task(epochs=1), folders_in(tmp_path)
-    work = resume.hash_work(TrainingWalk(task), named(ALICE, digits))
+    work = loop.hash_work(TrainingWalk(task), named(ALICE, digits))
     folders[ALICE].begin(work, bound=task.spec.weight_bound)
     assert run_training(task, halved(digits), folders=folders)[ALICE].resumed_at == 0
 
@@ -204,7 +204,7 @@ def test_shares_of_one_training_are_not_taken_for_another(
     task, kept = make_task(), folders_in(tmp_path)
     for party, folder in kept.items():
         mine = named(party, digits) if party in ROLES.computing else {}
-        folder.begin(resume.hash_work(TrainingWalk(task), mine), bound=task.spec.weight_bound)
+        folder.begin(loop.hash_work(TrainingWalk(task), mine), bound=task.spec.weight_bound)
         folder.save(ShareCheckpoint(step=2, attempt=7, shares={}, shown=()))
     if change == "weights":
         name, first = next(iter(task.model.initial.items()))

@@ -15,8 +15,9 @@ from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.mpc import sum_forecasts
 from tacit.party import merge_costs, without_setup
 from tacit.ring import Prg
-from tacit.training import Privacy, plan_training, worker
+from tacit.training import Privacy, plan_training, schedule
 from tacit.training.checkpoint import ORDER
+from tacit.training.loop import walk_plain
 from tacit.training.noise import (
     OVERFLOW,
     coarse_of,
@@ -26,7 +27,6 @@ from tacit.training.noise import (
     rate_of,
     room_for,
 )
-from tacit.training.plain import walk_plain
 
 STEPS = 4
 JOINT = Privacy(epsilon=8.0, delta=1e-3, noise="joint", sampling="hidden", looks="noisy")
@@ -48,7 +48,7 @@ def noted(monkeypatch):
             found[current_thread().name.rsplit("_")[-1], name].append(drawn)
             return drawn
 
-        monkeypatch.setattr(worker, name, noted)
+        monkeypatch.setattr(schedule, name, noted)
 
     for name, draw in (
         ("draw_noise", draw_noise),

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import tacit
-from tacit.data.spec import OwnerTable
+from tacit.data.source import OwnerTable
 from tacit.dp import Book
 from tacit.errors import ConfigError, DataError
 from tacit.jobs.train import TrainJob

@@ -7,11 +7,12 @@ from torch.nn import functional as F
 
 from support.mpc import ROLES
 from support.training import train_plan
+from tacit.data import Holding
 from tacit.errors import ConfigError
 from tacit.mpc import sum_forecasts
 from tacit.nn import make_model, make_token_model
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
-from tacit.training import HeldData, plan_training, train, train_plain
+from tacit.training import plan_training, train, train_plain
 from tacit.training.ops import PlainStepOps
 from tacit.training.programs import train_step
 
@@ -45,12 +46,12 @@ def text():
 
 def make_task(**changes):
     torch.manual_seed(5)
-    half = (ROWS // 2, (TOKENS, VOCABULARY), True)
+    half = (ROWS // 2, (TOKENS, VOCABULARY), "classes")
     options = {
         "roles": ROLES,
         "protocol": "sealed",
         "model": make_token_model(Speaker(), (TOKENS, VOCABULARY), cap=16.0),
-        "holdings": (HeldData(ROLES.first, *half), HeldData(ROLES.second, *half)),
+        "holdings": (Holding(ROLES.first, *half), Holding(ROLES.second, *half)),
         "split": "rows",
         "test_rows": 4,
         "batch": 5,
@@ -115,7 +116,7 @@ def test_a_loss_at_the_owners_of_texts_trains_as_in_the_clear_and_shows_them_the
     third = ROWS // 3
     task = make_task(
         model=make_token_model(Body(), (TOKENS, VOCABULARY), cap=16.0),
-        holdings=tuple(HeldData(name, third, (TOKENS, VOCABULARY), True) for name in OWNERS),
+        holdings=tuple(Holding(name, third, (TOKENS, VOCABULARY), "classes") for name in OWNERS),
         head=head,
         batch=6,
         rate=0.3,

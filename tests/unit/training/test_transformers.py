@@ -7,9 +7,10 @@ from torch.nn import functional as F
 
 from support.mpc import ROLES
 from support.training import train_plan
+from tacit.data import Holding
 from tacit.errors import InputError
 from tacit.nn import as_input, make_any_model
-from tacit.training import HeldData, plan_training
+from tacit.training import plan_training
 from tacit.training.ops import PlainStepOps
 from tacit.training.programs import train_step
 
@@ -166,7 +167,7 @@ def task_of(model, rows=ROWS):
         roles=ROLES,
         protocol="sealed",
         model=model,
-        holdings=(HeldData(ROLES.first, 2 * rows, model.inputs, True),),
+        holdings=(Holding(ROLES.first, 2 * rows, model.inputs, "classes"),),
         split="rows",
         test_rows=rows,
         batch=rows,

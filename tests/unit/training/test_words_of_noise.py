@@ -10,7 +10,8 @@ import torch
 from support.training import NAMES, OWNERS, digits_of, make_task, run
 from tacit.dp import ledger_from_record
 from tacit.ring import Prg
-from tacit.training import Privacy, start, worker
+from tacit.training import Privacy, programs, schedule
+from tacit.training.loop import walk_plain
 from tacit.training.losses import count_right
 from tacit.training.noise import (
     coarse_of,
@@ -21,10 +22,9 @@ from tacit.training.noise import (
     share_noise,
 )
 from tacit.training.ops import PlainStepOps
-from tacit.training.plain import walk_plain
 from tacit.training.privacy import Measures, plan_privacy
 from tacit.training.private import plan_noise
-from tacit.training.worker import TrainingWorker
+from tacit.training.schedule import TrainingWorker
 
 JOINT = share_noise(
     ("p0", "p1"), multiplier=3.0, l2_sensitivity=1.0, frac_bits=16, shape=(8,), is_joint=True
@@ -77,8 +77,8 @@ def test_a_training_with_joint_noise_has_in_its_weights_what_both_parties_coins_
 
         return drawn
 
-    monkeypatch.setattr(worker, "draw_coins", noted(draw_coins, coins))
-    monkeypatch.setattr(worker, "draw_noise", noted(draw_noise, fine))
+    monkeypatch.setattr(schedule, "draw_coins", noted(draw_coins, coins))
+    monkeypatch.setattr(schedule, "draw_noise", noted(draw_noise, fine))
     ends, *_ = run(task, digits, rows=20)
     assert len({one.numpy().tobytes() for one in coins}) == len(coins) == 2 * 2
     assert len({one.numpy().tobytes() for one in fine}) == len(fine) == 2 * 2
@@ -107,11 +107,11 @@ def test_steps_that_owners_take_alone_have_fresh_noise_each(digits, monkeypatch)
         words.append(found)
         return found
 
-    real = start.draw_alone
-    monkeypatch.setattr(start, "draw_alone", noted)
+    real = programs.draw_alone
+    monkeypatch.setattr(programs, "draw_alone", noted)
     rows, labels = digits[0][:20], digits[1][:20]
     models = [
-        start.train_alone(task, noise, "bank", rows, labels, prg=Prg(bytes([key]) * 16))
+        programs.train_alone(task, noise, "bank", rows, labels, prg=Prg(bytes([key]) * 16))
         for key in range(3)
     ]
     assert len({one.numpy().tobytes() for one in words}) == len(words) == 3 * 3
@@ -132,8 +132,8 @@ def test_the_start_that_is_chosen_is_that_of_counts_with_noise(digits, monkeypat
             return draw_noise(plan, prg) * 0
         return torch.eye(4, dtype=torch.float64)[favoured] * math.floor(plan.bound)
 
-    monkeypatch.setattr(worker, "train_alone", trained)
-    monkeypatch.setattr(worker, "draw_noise", pushed)
+    monkeypatch.setattr(schedule, "train_alone", trained)
+    monkeypatch.setattr(schedule, "draw_noise", pushed)
     task = private_start(rate=2.0**-12)
     ends, *_ = run(task, digits, rows=20)
     weights = torch.cat([value.flatten() for value in ends["bank"].weights.values()])

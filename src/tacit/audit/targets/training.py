@@ -13,16 +13,15 @@ from torch import Tensor, nn
 
 from tacit.audit.target import TorchClassifier, code_of
 from tacit.audit.targets.target import Side, Target, halve_rows, picture_of_set, take_rows
+from tacit.data import Holding
 from tacit.mpc import find_protocol
 from tacit.nn.weights import load_weights
 from tacit.result import Claim
-from tacit.training import HeldData, TrainPlan
-from tacit.training.clipping import shorten_rows
-from tacit.training.network import build
+from tacit.training import TrainPlan
+from tacit.training.loop import walk_plain
 from tacit.training.ops import PlainStepOps
-from tacit.training.plain import walk_plain
-from tacit.training.plan import BATCH
-from tacit.training.private import plan_noise, private_step
+from tacit.training.plan import BATCH, build
+from tacit.training.private import plan_noise, private_step, shorten_rows
 from tacit.training.programs import initial_state, train_step
 from tacit.training.rows import join_owners
 from tacit.training.spec import TrainSpec
@@ -163,7 +162,7 @@ def _plan_alone(spec: TrainSpec, rows: int, shape: Shape) -> TrainPlan:
         protocol=protocol,
         privacy=privacy,
     )
-    held = HeldData(next(iter(spec.data.owners)), room, shape, True)
+    held = Holding(next(iter(spec.data.owners)), room, shape, "classes")
     return TrainPlan.of(alone, (held,))
 
 

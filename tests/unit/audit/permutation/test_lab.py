@@ -24,11 +24,11 @@ from tacit.audit.permutation import (
     watch,
 )
 from tacit.audit.permutation.subject import Planner
+from tacit.data import Holding
 from tacit.errors import ConfigError
 from tacit.inference.service import ServiceTask
 from tacit.inference.spec import InferData, InferModel, InferProtection, InferRing, InferSpec
 from tacit.nn import make_model, parse_layers
-from tacit.training import HeldData
 
 SETTINGS = LabSettings(runs=12, candidates=40, batches=(1, 4), attacked=3)
 
@@ -46,7 +46,10 @@ def make_subject(digits, protocol="permuted3", layers=("dense 12", "relu", "dens
         roles=ROLES,
         protocol=protocol,
         model=make_model(parse_layers(layers, (64,), seed=1), (64,)),
-        holdings=(HeldData(ROLES.first, 60, (64,), True), HeldData(ROLES.second, 60, (64,), True)),
+        holdings=(
+            Holding(ROLES.first, 60, (64,), "classes"),
+            Holding(ROLES.second, 60, (64,), "classes"),
+        ),
         split="rows",
         test_rows=20,
         batch=20,
