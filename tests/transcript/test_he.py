@@ -14,10 +14,9 @@ from torch import nn
 import tacit
 from tacit.crypto.cipher import slots
 from tacit.crypto.cipher.slots import Noise, OwnSlotKeys, SlotKeys, SlotRing
-from tacit.inference.he.batch import InSlots
 from tacit.inference.he.circuit import trace
-from tacit.inference.he.integers import make_whole
-from tacit.inference.he.row import InRow
+from tacit.inference.he.layouts import InRow, InSlots
+from tacit.inference.he.parameters import make_whole
 from tacit.ring import Prg
 
 pytest.importorskip("tenseal")

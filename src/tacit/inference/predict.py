@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DisagreementError
 from tacit.inference.answers import PrivateAnswer, claim_of_answers, result_of
-from tacit.inference.facts import LARGEST_ELEMENTS
+from tacit.inference.secured import LARGEST_ELEMENTS
 from tacit.mpc import find_protocol
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.walker import Walker

@@ -25,7 +25,6 @@ from tacit.inference import (
     secure,
 )
 from tacit.inference.answers import AnsweredRows, Labels, read_answers
-from tacit.inference.facts import INPUT
 from tacit.inference.forest import FOREST
 from tacit.inference.inputs import (
     answer_plain,
@@ -36,7 +35,7 @@ from tacit.inference.inputs import (
     load_rows,
 )
 from tacit.inference.predict import MODEL, told_in_prediction
-from tacit.inference.secured import Direct
+from tacit.inference.secured import INPUT, Direct
 from tacit.inference.service import (
     ServiceTask,
     answer_columns,

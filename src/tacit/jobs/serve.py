@@ -12,8 +12,8 @@ from typing import Self
 from tacit.crypto import Identity, load_identity, load_pinned, make_identity, parse_name
 from tacit.errors import ConfigError, IdentityError
 from tacit.inference.service import ServiceTask, load_share, plan_service
-from tacit.inference.service.attend import Note, Post, attend, foreseen
-from tacit.inference.spec import ServeSpec
+from tacit.inference.service.server import Note, Post, attend, foreseen
+from tacit.inference.service.spec import ServeSpec
 from tacit.jobs.config import Fingerprint, Job, PartyEntry, job_digest, parse_address
 from tacit.jobs.kind import Asked, Kind, Outlook
 from tacit.jobs.toml import read_toml

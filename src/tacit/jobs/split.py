@@ -30,7 +30,6 @@ from tacit.spec import LOCAL, Problem, RefusedError, refuse_together
 from tacit.split import CUT, OwnFeatures, answer, cut_shape, forecast, introduce, make_codec
 from tacit.split.checkpoint import load_weights, save_weights
 from tacit.split.local import make_bottom
-from tacit.split.part import question, train_features, train_labels
 from tacit.split.rows import (
     Brought,
     Columns,
@@ -42,7 +41,7 @@ from tacit.split.rows import (
     top_of,
     values_of,
 )
-from tacit.split.serve import SERVE_ROWS, Answered
+from tacit.split.serve import SERVE_ROWS, Answered, question, train_features, train_labels
 from tacit.split.spec import SplitSpec
 from tacit.split.summary import Done, draw_epochs, leaks_of_split, summarise
 from tacit.split.top import TopTrainer

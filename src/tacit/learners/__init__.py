@@ -8,25 +8,28 @@
 Every party follows the protocol: that is assumed throughout.
 """
 
-from tacit.learners.base import Learner, Shared
+from tacit.learners.base import Learner, Shared, cross_validate, divide
 from tacit.learners.bayes import CategoricalNB, GaussianNB
 from tacit.learners.boosting import GradientBoostingClassifier, GradientBoostingRegressor
 from tacit.learners.classify import Classifier
-from tacit.learners.clusters import KMeans
-from tacit.learners.exported import to_sklearn
+from tacit.learners.clusters import KMeans, KNeighbors
+from tacit.learners.exported import to_onnx, to_sklearn, to_xgboost
 from tacit.learners.fitting import fit
-from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Regressor, Ridge
-from tacit.learners.margins import LinearSVC, LogisticRegression
-from tacit.learners.neighbours import KNeighbors
-from tacit.learners.onnx_file import to_onnx
+from tacit.learners.linear import (
+    ExtremeLearning,
+    Lasso,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    Regressor,
+    Ridge,
+)
 from tacit.learners.parties import Connected, Local, Parties, Planned
 from tacit.learners.scaling import PCA, StandardScaler
 from tacit.learners.shown import Fitted
 from tacit.learners.spec import BlockTable, FitData, FitProtection, FitSpec, LearnerTable, Reveal
 from tacit.learners.tables import Table
 from tacit.learners.trees import DecisionTreeClassifier, RandomForestClassifier
-from tacit.learners.validation import cross_validate, divide
-from tacit.learners.xgboosted import to_xgboost
 
 __all__ = [
     "PCA",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tacit.learners.arithmetic import fixed, row_weights
-from tacit.learners.blocks import Block
+from tacit.learners.bins import Block
 from tacit.learners.classify import Classifier
 from tacit.learners.growing import Growth
 from tacit.learners.linear import Regressor

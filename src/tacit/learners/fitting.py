@@ -18,6 +18,7 @@ from tacit.learners.base import Learner
 from tacit.learners.boosting import GradientBoosting
 from tacit.learners.cipher.exchange import MatchStore
 from tacit.learners.cipher.fitting import fit_by_cipher
+from tacit.learners.exported import to_xgboost
 from tacit.learners.parties import Connected, Parties, Planned
 from tacit.learners.rows import (
     divided,
@@ -32,7 +33,6 @@ from tacit.learners.scaling import StandardScaler
 from tacit.learners.shown import Fitted, claims_beyond, measure, sheets
 from tacit.learners.spec import FitSpec
 from tacit.learners.tables import Table
-from tacit.learners.xgboosted import to_xgboost
 from tacit.mpc import Plan
 from tacit.mpc.walker import Walker
 from tacit.party import Meeting, Session, Usage, merge_results, run_threads

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tacit.learners.arithmetic import REACH, excess_bits, fixed, inverse, lowered, reduced, shift_of
-from tacit.learners.blocks import Block, sum_by_column, times_columns
+from tacit.learners.bins import Block, sum_by_column, times_columns
 from tacit.mpc.walker import Values, Walker
 
 LARGEST_LEAF = 64.0

@@ -13,11 +13,11 @@ from tacit.crypto.tags import make_filters, match_filters
 from tacit.data.rows import Floats, Holding, Rows
 from tacit.data.source import NOTHING, Given
 from tacit.errors import ConfigError, DataError
+from tacit.learners.base import divide, held_out
 from tacit.learners.cipher.exchange import MatchStore
 from tacit.learners.parties import Parties, Planned
 from tacit.learners.spec import FitSpec
 from tacit.learners.tables import Split, Table, facts_of, holding_of
-from tacit.learners.validation import divide, held_out
 from tacit.matching import (
     align_in_the_clear,
     align_rows,

@@ -8,9 +8,17 @@ import numpy as np
 import torch
 
 from tacit.errors import DataError
-from tacit.learners.arithmetic import excess_bits, fixed, inverse, mean, public_coins, reduced
+from tacit.learners.arithmetic import (
+    diagonal,
+    excess_bits,
+    fixed,
+    gram,
+    inverse,
+    mean,
+    public_coins,
+    reduced,
+)
 from tacit.learners.base import Learner
-from tacit.learners.solving import diagonal, gram
 from tacit.learners.tables import Table, check_alike
 from tacit.mpc.walker import Values, Walker
 

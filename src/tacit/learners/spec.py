@@ -22,10 +22,16 @@ from tacit.learners.boosting import (
     GradientBoostingRegressor,
 )
 from tacit.learners.classify import Classifier
-from tacit.learners.clusters import KMeans
-from tacit.learners.linear import ExtremeLearning, Lasso, LinearRegression, Regressor, Ridge
-from tacit.learners.margins import LinearSVC, LogisticRegression
-from tacit.learners.neighbours import KNeighbors
+from tacit.learners.clusters import KMeans, KNeighbors
+from tacit.learners.linear import (
+    ExtremeLearning,
+    Lasso,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    Regressor,
+    Ridge,
+)
 from tacit.learners.parties import FRAC_BITS
 from tacit.learners.scaling import PCA
 from tacit.learners.tables import Split

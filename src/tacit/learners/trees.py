@@ -10,8 +10,7 @@ import torch
 from tacit.errors import ConfigError, DataError
 from tacit.learners.arithmetic import fixed, public_coins, row_weights
 from tacit.learners.base import Learner
-from tacit.learners.bins import Binning, check_categories, cut
-from tacit.learners.blocks import Block
+from tacit.learners.bins import Binning, Block, check_categories, cut
 from tacit.learners.classify import Classifier
 from tacit.learners.growing import Growth, follow, grow
 from tacit.learners.tables import Table, check_weights, join_rows

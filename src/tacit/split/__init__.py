@@ -1,11 +1,8 @@
 """Split learning from Python: a model's bottom where the features are, its top at the labels."""
 
-from tacit.split.advise import Candidate, CompressionTrial, fitting, recommend, try_candidates
 from tacit.split.bottom import BottomTrainer
 from tacit.split.checkpoint import load_weights, save_weights
-from tacit.split.codec import Codec
-from tacit.split.compress import COMPRESSORS, Compression, make_codec
-from tacit.split.cut import Flat, ShapedTop, cut, cut_shape
+from tacit.split.codec import COMPRESSORS, Codec, Compression, make_codec
 from tacit.split.defend import (
     DEFENCES,
     Defence,
@@ -18,12 +15,28 @@ from tacit.split.defend import (
 from tacit.split.exchange import OnReturned, Returned, introduce
 from tacit.split.fit import SplitModel, fit
 from tacit.split.local import (
+    Candidate,
+    CompressionTrial,
     Halves,
     cut_model,
     fit_locally,
+    fitting,
+    recommend,
     training_bytes,
+    try_candidates,
 )
-from tacit.split.models import CUT, MODELS, READS_TOKENS, NetworkSpec, make_head, make_model
+from tacit.split.models import (
+    CUT,
+    MODELS,
+    READS_TOKENS,
+    Flat,
+    NetworkSpec,
+    ShapedTop,
+    cut,
+    cut_shape,
+    make_head,
+    make_model,
+)
 from tacit.split.serve import Answered, answer, ask, stop_asking
 from tacit.split.spec import CutSpec, SplitData, SplitSpec, TrainingPace
 from tacit.split.stepping import steps_per_epoch

@@ -14,9 +14,7 @@ from tacit.errors import DataError
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
 from tacit.split.checkpoint import arrays_of, gather, restore
-from tacit.split.codec import Codec
-from tacit.split.compress import make_codec
-from tacit.split.cut import cut_shape
+from tacit.split.codec import Codec, make_codec
 from tacit.split.defend import blur_activations
 from tacit.split.exchange import (
     common_step,
@@ -29,6 +27,7 @@ from tacit.split.exchange import (
     send_bytes,
     share_order,
 )
+from tacit.split.models import cut_shape
 from tacit.split.selection import Draws, Support
 from tacit.split.spec import SplitSpec
 from tacit.split.stepping import Stepper, TrainingStep, make_optimiser, steps, steps_per_epoch

@@ -30,14 +30,13 @@ from tacit.party import (
 from tacit.party.local import Program
 from tacit.result import Reported, Result
 from tacit.spec import check_record, worded
-from tacit.split.compress import Compression, make_codec
-from tacit.split.cut import Flat, cut_shape
+from tacit.split.codec import Compression, make_codec
 from tacit.split.defend import Defence
 from tacit.split.exchange import OnReturned
 from tacit.split.local import cut_model, make_bottom, make_top
-from tacit.split.models import CUT, NetworkSpec
-from tacit.split.part import train_features, train_labels
+from tacit.split.models import CUT, Flat, NetworkSpec, cut_shape
 from tacit.split.rows import Divided, divide_rows
+from tacit.split.serve import train_features, train_labels
 from tacit.split.spec import CutSpec, SplitData, SplitSpec, TrainingPace
 from tacit.split.summary import Done, draw_epochs, summarise
 from tacit.split.top import Epoch

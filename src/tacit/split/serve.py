@@ -1,7 +1,8 @@
-"""Predictions from a split model: the feature owners ask, the label owner answers."""
+"""Predictions from a split model, and a party's whole part: train, then ask or answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -9,12 +10,14 @@ from torch import Tensor, nn
 from tacit.errors import DataError, DisagreementError, FrameError
 from tacit.party import Session
 from tacit.ring import Prg
+from tacit.split.bottom import BottomTrainer
 from tacit.split.codec import Codec
 from tacit.split.defend import blur_activations
-from tacit.split.exchange import QUESTION, classes_leak, cut_leak, send_bytes
+from tacit.split.exchange import QUESTION, OnReturned, classes_leak, cut_leak, send_bytes
 from tacit.split.packing import bits_below, pack_numbers, packed_bytes, unpack_numbers
+from tacit.split.rows import Divided
 from tacit.split.spec import SplitSpec
-from tacit.split.top import OwnFeatures, receive_cut
+from tacit.split.top import OwnFeatures, TopTrainer, receive_cut
 
 LARGEST_QUESTION = 1 << 24
 ANSWERS_AHEAD = 8
@@ -169,3 +172,74 @@ def _hear(session: Session, label_owner: str, number: int, rows: int, classes: i
     if int(found.max()) >= classes:
         raise FrameError(label_owner, f"answered a class beyond {classes - 1}")
     return found
+
+
+def train_features(
+    session: Session,
+    spec: SplitSpec,
+    bottom: nn.Module,
+    rows: Divided,
+    *,
+    folder: Path | None = None,
+) -> tuple[BottomTrainer, Tensor]:
+    """Do a feature owner's part: `bottom` is trained, and asked for the classes of the test rows.
+
+    Guarantee, cost: as for `BottomTrainer` and `ask`.
+    """
+    trainer = BottomTrainer(session, spec, bottom, rows.train, folder=folder)
+    trainer.run()
+    return trainer, question(session, spec, trainer.codec, bottom, rows.test)
+
+
+def train_labels(
+    session: Session,
+    spec: SplitSpec,
+    top: nn.Module,
+    labels: Tensor,
+    *,
+    widths: Mapping[str, int],
+    own: tuple[nn.Module, Divided] | None = None,
+    folder: Path | None = None,
+    on_gradient: OnReturned | None = None,
+) -> tuple[TopTrainer, Answered]:
+    """Do the label owner's part: `top` is trained, and answers about the test rows.
+
+    Args:
+        session: our end.
+        spec: the same for everyone.
+        top: takes the owners' cut layers side by side, our own last.
+        labels: of the rows to train on.
+        widths: of the cut layers that travel, by owner.
+        own: our own bottom and columns, if we have any.
+        folder: where checkpoints are, if there are any.
+        on_gradient: is shown every gradient that goes out, for an audit.
+
+    Guarantee, cost: as for `TopTrainer` and `answer`.
+    """
+    mine = tested = None
+    if own is not None:
+        mine, tested = (OwnFeatures(own[0], rows) for rows in (own[1].train, own[1].test))
+    trainer = TopTrainer(
+        session,
+        spec,
+        top,
+        labels,
+        widths=widths,
+        folder=folder,
+        on_gradient=on_gradient,
+        own=mine,
+    )
+    trainer.run()
+    with session.progress.stage("serve"):
+        (found,) = answer(session, spec, trainer.codecs, top, own=tested)
+    return trainer, found
+
+
+def question(
+    session: Session, spec: SplitSpec, codec: Codec, bottom: nn.Module, rows: Tensor
+) -> Tensor:
+    """Ask one question about rows, and no more after it; return their classes."""
+    with session.progress.stage("serve"):
+        classes = ask(session, spec, codec, bottom, rows)
+        stop_asking(session, spec.label_owner)
+    return classes

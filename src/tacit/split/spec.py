@@ -15,7 +15,7 @@ from annotated_types import MinLen
 from tacit.errors import ConfigError
 from tacit.result import Claim
 from tacit.spec import LOCAL, Count, Party, Problem, RefusedError, Share, refuse, to_tables
-from tacit.split.compress import Compression
+from tacit.split.codec import Compression
 from tacit.split.defend import Defence, claims_of
 from tacit.split.models import CUT, NetworkSpec
 

@@ -9,8 +9,7 @@ from tacit.matching import claims_of_matching, declare_matching
 from tacit.party import Session
 from tacit.result import Cost, Curve, Forecast, Leak, PartyReport, Result, Traffic
 from tacit.ring import Prg
-from tacit.split.codec import Codec
-from tacit.split.compress import make_codec
+from tacit.split.codec import Codec, make_codec
 from tacit.split.exchange import (
     CHECKPOINTS,
     PART,

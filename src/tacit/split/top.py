@@ -13,8 +13,7 @@ from tacit.errors import ConfigError, DataError, DisagreementError
 from tacit.party import Session
 from tacit.ring import KEY_BYTES, Prg
 from tacit.split.checkpoint import arrays_of, gather, keep_key, restore
-from tacit.split.codec import Codec, is_finite
-from tacit.split.compress import make_codec
+from tacit.split.codec import Codec, is_finite, make_codec
 from tacit.split.defend import blur_gradient, hide_labels, label_events
 from tacit.split.exchange import (
     OnReturned,
@@ -27,10 +26,18 @@ from tacit.split.exchange import (
     send_bytes,
     share_order,
 )
-from tacit.split.scoring import Score, Scored, make_scorer
 from tacit.split.selection import Support
 from tacit.split.spec import SplitSpec
-from tacit.split.stepping import Stepper, TrainingStep, make_optimiser, steps, steps_per_epoch
+from tacit.split.stepping import (
+    Score,
+    Scored,
+    Stepper,
+    TrainingStep,
+    make_optimiser,
+    make_scorer,
+    steps,
+    steps_per_epoch,
+)
 from tacit.vault import Arrays, Checkpoint
 
 TELL_S = 2.0

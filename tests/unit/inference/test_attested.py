@@ -13,7 +13,7 @@ import tacit
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, DisagreementError, InputError, PartyError
 from tacit.inference import attested
-from tacit.inference.slalom import ObliviousOps, SlalomOps, TracedOps
+from tacit.inference.attested import ObliviousOps, SlalomOps, TracedOps
 from tacit.mpc.outsource import Outsourcing, outsourced
 from tacit.nn import TorchOps, import_module
 from tacit.party import (

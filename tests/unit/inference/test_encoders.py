@@ -10,7 +10,7 @@ from support.models import MINILM, minilm, small_bert
 from support.mpc import PATIENCE
 from tacit.errors import DataError, DisagreementError
 from tacit.inference import Crew
-from tacit.inference.facts import INPUT
+from tacit.inference.secured import INPUT
 from tacit.mpc import PROTOCOLS, primitives
 from tacit.mpc.functions import attention as functions_attention
 from tacit.party import Meeting, run_threads, without_setup

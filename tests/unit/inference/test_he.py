@@ -19,12 +19,10 @@ from tacit.errors import (
     TacitError,
 )
 from tacit.inference.he import secured
-from tacit.inference.he.batch import InSlots
 from tacit.inference.he.circuit import CircuitOps, trace
-from tacit.inference.he.integers import make_whole
+from tacit.inference.he.layouts import InRow, InSlots
 from tacit.inference.he.packing import choose_packing
-from tacit.inference.he.parameters import Parameters, choose
-from tacit.inference.he.row import InRow
+from tacit.inference.he.parameters import Parameters, choose, make_whole
 from tacit.inference.he.secured import Enciphered
 from tacit.nn import Square, TorchOps
 from tacit.nn.ops import Ops

@@ -12,7 +12,7 @@ import tacit
 from support.mpc import PATIENCE
 from tacit.errors import ConfigError, DataError, DisagreementError, InputError, RangeError
 from tacit.inference import Crew, secure
-from tacit.inference.facts import INPUT
+from tacit.inference.secured import INPUT
 from tacit.mpc import PROTOCOLS
 from tacit.mpc.registry import NO_DEALER
 from tacit.nn import TorchOps, import_module, logistic_score

@@ -10,16 +10,8 @@ import tacit
 from tacit import plugins
 from tacit.errors import ConfigError
 from tacit.inference import Crew
-from tacit.inference.spec import (
-    InferData,
-    InferModel,
-    InferProtection,
-    InferSpec,
-    ServeModel,
-    ServeProtection,
-    ServeSpec,
-    ServiceTable,
-)
+from tacit.inference.service.spec import ServeModel, ServeProtection, ServeSpec, ServiceTable
+from tacit.inference.spec import InferData, InferModel, InferProtection, InferSpec
 from tacit.mpc import registry
 
 BY_NAME = {

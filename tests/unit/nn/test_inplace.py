@@ -9,7 +9,7 @@ from torch import nn
 
 from tacit.errors import InputError
 from tacit.nn import TorchOps, import_module
-from tacit.split.cut import cut
+from tacit.split.models import cut
 
 
 class Called(nn.Module):

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from support.split import CLASSES, WIDTH, fixed_keys, make_task, run_split
-from tacit.split import Defence, Flat, ShapedTop, cut, make_model, scoring
-from tacit.split.scoring import linear_layer, make_scorer
+from tacit.split import Defence, Flat, ShapedTop, cut, make_model, stepping
+from tacit.split.stepping import linear_layer, make_scorer
 
 
 def head(*, width, hidden):
@@ -32,8 +32,8 @@ def test_a_training_learns_the_same_by_every_scorer(monkeypatch, changes, hidden
     defences = (Defence(kind="distance-correlation", weight=0.1),) if is_defended else ()
     task = make_task(defences=defences, epochs=2, **changes)
     first, losses = learn(task, hidden)
-    monkeypatch.setattr(scoring, "SMALL_WEIGHTS", 0)
-    monkeypatch.setattr(scoring, "linear_layer", lambda top: None)
+    monkeypatch.setattr(stepping, "SMALL_WEIGHTS", 0)
+    monkeypatch.setattr(stepping, "linear_layer", lambda top: None)
     together, all_at_once = learn(task, hidden)
     for one, other in zip(first, together, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

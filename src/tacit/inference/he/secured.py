@@ -11,9 +11,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError
 from tacit.inference.answers import PrivateAnswer
-from tacit.inference.facts import INPUT, share_input_facts
 from tacit.inference.forest import Forest
-from tacit.inference.he.integers import WholeCircuit, input_scale
 from tacit.inference.he.packing import (
     DEFAULT_BITS,
     TAG_BYTES,
@@ -22,7 +20,8 @@ from tacit.inference.he.packing import (
     read_packing,
     structure_of,
 )
-from tacit.inference.secured import Direct, known_bound
+from tacit.inference.he.parameters import WholeCircuit, input_scale
+from tacit.inference.secured import INPUT, Direct, known_bound, share_input_facts
 from tacit.party import Fact, Session
 from tacit.result import Claim, Forecast, Leak
 from tacit.ring import Prg

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from tacit.errors import DataError, DisagreementError
 from tacit.inference.answers import PrivateAnswer, claim_of_answers, result_of
-from tacit.inference.facts import share_input_facts
-from tacit.inference.service.task import ServiceTask
-from tacit.inference.service.walk import SharedWalk
+from tacit.inference.secured import share_input_facts
+from tacit.inference.service.task import ServiceTask, SharedWalk
 from tacit.matching import claims_of_matching, declare_matching
 from tacit.mpc import find_protocol, sum_forecasts
 from tacit.party import Fact, Session, Usage

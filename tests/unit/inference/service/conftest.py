@@ -16,16 +16,8 @@ from tacit.inference.service import (
     ServiceTask,
     deal_predictions,
 )
-from tacit.inference.spec import (
-    InferData,
-    InferModel,
-    InferProtection,
-    InferSpec,
-    ServeModel,
-    ServeProtection,
-    ServeSpec,
-    ServiceTable,
-)
+from tacit.inference.service.spec import ServeModel, ServeProtection, ServeSpec, ServiceTable
+from tacit.inference.spec import InferData, InferModel, InferProtection, InferSpec
 from tacit.mpc import find_protocol
 from tacit.nn import TorchOps, make_model, parse_layers
 from tacit.party import run_threads

@@ -18,9 +18,9 @@ from tacit.inference.service import (
     load_share,
     plan_service,
 )
-from tacit.inference.service.attend import foreseen
 from tacit.inference.service.queue import Order, RequestQueue, Ticket
-from tacit.inference.service.walk import SharedWalk
+from tacit.inference.service.server import foreseen
+from tacit.inference.service.task import SharedWalk
 from tacit.mpc.arithmetic.opening import OpenMasked
 from tacit.party import run_threads
 from tacit.transport import Frame, frame_bytes

@@ -13,7 +13,6 @@ from tacit.inference.service import (
     answer_once,
     deal_predictions,
     load_share,
-    walk,
 )
 from tacit.party import run_threads
 
@@ -53,7 +52,7 @@ def test_a_shared_model_with_weights_beyond_its_bound_does_not_answer(
 def test_a_weight_may_be_as_large_as_its_bound_and_not_by_one_unit_larger(
     make_service_task, shares_of, rows, monkeypatch, off
 ):
-    monkeypatch.setattr(walk, "_AT_ONCE", 5)  # 14 weights take three turns
+    monkeypatch.setattr("tacit.inference.service.task._AT_ONCE", 5)  # 14 weights take three turns
     task = make_service_task(layers=("dense 2",), weight_bound=0.5)
     weights = {name: torch.zeros_like(value).double() for name, value in task.model.initial.items()}
     weights["0/weight"][1, 3] = -0.5 - off * 2.0**-task.spec.frac_bits
