@@ -79,7 +79,7 @@ def test_another_job_and_one_changed_byte_of_code_are_refused_before_rows_are_se
         private.attested(rows_of(1), lab, SimulatedEnclave(lab, other.digest))
     copy = tmp_path / "tacit"
     shutil.copytree(Path(tacit.__file__).parent, copy, ignore=shutil.ignore_patterns("*.pyc"))
-    changed = copy / "inference" / "slalom.py"
+    changed = copy / "inference" / "attested.py"
     changed.write_bytes(changed.read_bytes().replace(b"once", b"0nce", 1))
     with monkeypatch.context() as patched:
         patched.setattr(tacit, "__file__", str(copy / "__init__.py"))
