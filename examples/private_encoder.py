@@ -71,7 +71,7 @@ def main() -> None:
     print(f"online {answer.cost.online_rounds} rounds, {online} bytes")
     forecast = private.forecast(tuple(ids.shape))
     print(f"as-forecast {forecast.cost.online_rounds == answer.cost.online_rounds}")
-    shown = [leak for leak in answer.leakage if leak.kind == "output"]
+    shown = [leak for leak in answer.ledger if leak.kind == "output"]
     print(f"shown {shown[0].elements} numbers, to {shown[0].to}")
 
 

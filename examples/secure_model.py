@@ -41,7 +41,7 @@ def main() -> None:
         print(f"{protocol}.error {error:.6f}")
         print(f"{protocol}.online {cost.online_rounds} rounds, {online} bytes")
         print(f"{protocol}.as-forecast {cost == forecast}")
-        seen = [f"{leak.to}: {leak.what}" for leak in answer.leakage if leak.kind == "protocol"]
+        seen = [f"{leak.to}: {leak.what}" for leak in answer.ledger if leak.kind == "protocol"]
         print(f"{protocol}.shows {'; '.join(seen) or 'nothing'}")
 
 

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from tacit.split.compress import COMPRESSORS
 
 import tacit
 from golden.keys import keys_of
@@ -14,6 +13,7 @@ from tacit.cli.commands.examples import WANTS, list_examples
 from tacit.dp.policy import PATTERNS
 from tacit.jobs.kinds import KINDS, load_job
 from tacit.learners.spec import LEARNERS
+from tacit.split import COMPRESSORS
 from tacit.split.defend import DEFENCES
 from tacit.split.models import MODELS
 

@@ -60,7 +60,7 @@ def secure(folder: Path, *, protocol: str) -> Any:
         "plan": cost_table(foreseen.cost),
         "notes": list(foreseen.notes),
         "cost": cost_table(answer.cost),
-        "ledger": leak_lines(answer.leakage),
+        "ledger": leak_lines(answer.ledger),
         "claims": [claim_table(one) for one in private.claims()],
         **watch.seen(),
     }

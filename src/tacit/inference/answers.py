@@ -12,16 +12,16 @@ from torch import Tensor
 
 from tacit.data.metrics import measure_classes, measure_odds
 from tacit.mpc import Plan
-from tacit.notebook import Lines, Shown
+from tacit.notebook import Lines
 from tacit.party import Session, Usage
-from tacit.result import Claim, Cost, Forecast, Leak, Metric, Result
+from tacit.result import Claim, Forecast, Metric, Reported, Result
 
 Labels = NDArray[np.int64] | None
 """The true classes, or None where nobody knows them."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PrivateAnswer(Shown):
+class PrivateAnswer(Reported):
     """What a run gave.
 
     Attributes:
@@ -33,16 +33,6 @@ class PrivateAnswer(Shown):
     values: Tensor | None
     plan: Plan | None
     result: Result
-
-    @property
-    def cost(self) -> Cost:
-        """Return the metered traffic and rounds."""
-        return self.result.metered
-
-    @property
-    def leakage(self) -> tuple[Leak, ...]:
-        """Return what was shown to whom, and why."""
-        return self.result.leakage
 
     def _shown(self) -> tuple[str, Lines]:
         shape = "not for this party" if self.values is None else f"{tuple(self.values.shape)}"

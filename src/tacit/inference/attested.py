@@ -245,22 +245,6 @@ class TracedOps:
         return step
 
 
-@dataclass(frozen=True, eq=False)
-class _Pad:
-    """What hides one left operand, once, and what it adds to the product."""
-
-    words: Tensor
-    product: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class _Weight:
-    """A weight in fixed point, turned to (inputs, outputs), and what its left operand may be."""
-
-    matrix: Tensor
-    most: Tensor
-
-
 @dataclass
 class SlalomOps(ObliviousOps):
     """Oblivious operations whose products with weights go to the party's worker.
@@ -273,8 +257,10 @@ class SlalomOps(ObliviousOps):
 
     prg: Prg
     least_terms: int
-    _pads: list[_Pad] = field(default_factory=list)
-    _weights: dict[int, tuple[Tensor, _Weight]] = field(default_factory=dict)
+    # What hides a left operand, once, and what it adds to the product.
+    _pads: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    # By its memory a weight, and in fixed point, with what its left operand may be.
+    _weights: dict[int, tuple[Tensor, Tensor, Tensor]] = field(default_factory=dict)
     _is_dry: bool = False
     given: int = 0
 
@@ -318,24 +304,25 @@ class SlalomOps(ObliviousOps):
         return found.transpose(1, 2).reshape(len(x), len(weight), high, -1)
 
     def _given(self, x: Tensor, y: Tensor) -> Tensor:
-        weight = self._weight(y)
+        matrix, most = self._weight(y)
         if self._is_dry:
             words = self.prg.words(x.shape)
-            self._pads.append(_Pad(words, ring.matmul(words, weight.matrix)))
+            self._pads.append((words, ring.matmul(words, matrix)))
             return torch.matmul(x, y)
-        pad = self._pads.pop(0)  # never twice: two operands under one pad show their difference
+        # Never twice: two operands under one pad show their difference.
+        words, padded = self._pads.pop(0)
         # Saturation: beyond it a product could wrap, and be wrong without a word.
-        whole = torch.clamp((x * 2.0**_FRAC_BITS).round(), -weight.most, weight.most)
-        hidden = whole.to(torch.int64) + pad.words
+        whole = torch.clamp((x * 2.0**_FRAC_BITS).round(), -most, most)
+        hidden = whole.to(torch.int64) + words
         self.given += 1
-        product = outsource.matmul(hidden, weight.matrix) - pad.product
+        product = outsource.matmul(hidden, matrix) - padded
         return product.to(torch.float64) * 2.0 ** (-2 * _FRAC_BITS)
 
-    def _weight(self, y: Tensor) -> _Weight:
+    def _weight(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Bring a weight to fixed point once; it is found again by its memory."""
         key = y.data_ptr()
         if key not in self._weights:
             matrix = (y * 2.0**_FRAC_BITS).round().to(torch.int64).contiguous()
             heaviest = matrix.abs().double().sum(dim=0).max().clamp(min=1)
-            self._weights[key] = (y, _Weight(matrix, 2.0**_ROOM_BITS / heaviest))
-        return self._weights[key][1]
+            self._weights[key] = (y, matrix, 2.0**_ROOM_BITS / heaviest)
+        return self._weights[key][1:]

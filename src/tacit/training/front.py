@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import exp
 from pathlib import Path
-from typing import TypeVar, final
+from typing import final
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from tacit.notebook import Lines
 from tacit.party import Listener, Meeting, Progress, Session, Usage, merge_results, run_threads
 from tacit.result import Claim, Reported, Result
 from tacit.ring import FixedPoint
-from tacit.spec import check_record, to_tables
+from tacit.spec import check_record, to_tables, worded
 from tacit.training.checkpoint import StateFolder
 from tacit.training.loop import Trained, book_of
 from tacit.training.loop import train as take_part
@@ -37,7 +37,6 @@ from tacit.training.rows import HOLDING, holding_of, load_rows, match_rows
 from tacit.training.spec import TrainData, Training, TrainModel, TrainProtection, TrainSpec
 from tacit.training.summary import summarise
 
-R = TypeVar("R")
 DEALER, NAME = "dealer", "training"
 
 
@@ -164,7 +163,7 @@ def train(
         DataError: rows and labels do not fit, hold NaN, or are longer than the model takes.
         InputError: the model holds something that cannot be trained on shares, named by its place.
     """
-    model = _with(model or TrainModel(), cap=cap)
+    model = worded(model or TrainModel(), cap=cap)
     _check_module(module, model)
     names = tuple(owners)
     whole = protocol
@@ -178,7 +177,7 @@ def train(
         TrainSpec(
             data=replace(data, owners={one: known.get(one, OwnerTable()) for one in owners}),
             model=model,
-            training=_with(
+            training=worded(
                 training or Training(),
                 epochs=epochs,
                 batch=batch,
@@ -209,12 +208,6 @@ def train(
     return _run_here(plan, rows, module, out, report)
 
 
-def _with(record: R, **short: object) -> R:
-    """Put what was given by its name alone into the record that holds it."""
-    given = {name: one for name, one in short.items() if one is not None}
-    return replace(record, **given)  # type: ignore[type-var]  # all of ours are dataclasses
-
-
 _checked = partial(check_record, source="tacit.train")
 
 
@@ -239,7 +232,7 @@ def _promise(
 ) -> Privacy | None:
     """Return the privacy that is asked for by record, by name, or both."""
     if privacy is not None:
-        return _with(privacy, epsilon=epsilon, delta=delta)
+        return worded(privacy, epsilon=epsilon, delta=delta)
     if epsilon is not None:
         return Privacy(epsilon=epsilon, delta=0.1 / rows if delta is None else delta)
     if delta is not None:

@@ -50,7 +50,7 @@ def test_answers_are_plaintext_at_the_cost_of_rows_and_answers_and_nothing_is_pr
     assert any("simulated" in one for one in said)
     assert "no guarantee: simulated" in answer.result.notes[0]
     assert "no guarantee: simulated" in private.lines(tuple(x.shape))[1]
-    assert {one.to for one in answer.leakage if one.kind == "protocol"} == {"server"}
+    assert {one.to for one in answer.ledger if one.kind == "protocol"} == {"server"}
     classes = tacit.secure(net, protocol="enclave", reveal="class")(x)
     assert torch.equal(classes.values, net(x).argmax(dim=-1).double())
 

@@ -83,9 +83,9 @@ def test_nothing_is_told_of_token_ids_but_how_many_there_are():
     model = small_bert()
     low = tacit.secure(model)(torch.zeros(1, 4))
     high = tacit.secure(model)(torch.full((1, 4), 49))
-    assert low.leakage == high.leakage
+    assert low.ledger == high.ledger
     assert without_setup(low.cost) == without_setup(high.cost)
-    assert {leak.what for leak in low.leakage if leak.kind == "output"} == {"the output"}
+    assert {leak.what for leak in low.ledger if leak.kind == "output"} == {"the output"}
 
 
 @pytest.mark.parametrize("bad", [50.0, -1.0, 1.5])

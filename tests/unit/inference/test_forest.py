@@ -66,7 +66,7 @@ def test_every_protocol_computes_it_at_the_planned_cost_and_shows_sizes_alone(pr
     answer = tacit.secure(model, reveal="class", protocol=protocol)(x)
     assert answer.values.reshape(-1).tolist() == model.predict(x.numpy()).tolist()
     assert without_setup(answer.cost) == answer.result.forecast.cost
-    learned = {(one.to, one.kind) for one in answer.leakage if one.kind != "protocol"}
+    learned = {(one.to, one.kind) for one in answer.ledger if one.kind != "protocol"}
     assert learned == {("server", "size"), ("dealer", "size"), ("client", "output")}
 
 

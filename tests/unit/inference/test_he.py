@@ -200,7 +200,7 @@ def test_both_layouts_give_the_whole_numbers_exactly_at_the_cost_that_was_foreca
     assert without_setup(answer.cost) == answer.result.forecast.cost
     assert answer.result.forecast == private.forecast(tuple(x.shape))
     assert (answer.cost.offline_rounds, answer.cost.online_rounds) == (1, 2)
-    seen = {one.to: one.kind for one in answer.leakage if one.kind != "size"}
+    seen = {one.to: one.kind for one in answer.ledger if one.kind != "size"}
     assert seen == {"client": "output"}  # the server has no entry but sizes
 
 

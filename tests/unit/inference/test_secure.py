@@ -47,12 +47,12 @@ def test_one_word_swaps_the_protocol_and_the_answer_stays(protocol):
 @pytest.mark.parametrize("protocol", EVERY)
 def test_the_leakage_is_that_of_the_protocol_and_no_more(protocol):
     answer = secure(network(), protocol=protocol)(rows())
-    shown = {leak.to for leak in answer.leakage if leak.kind == "protocol"}
+    shown = {leak.to for leak in answer.ledger if leak.kind == "protocol"}
     seen = {"permuted3": {"dealer"}, "permuted2": {"client"}}
     assert shown == seen.get(protocol, set())
-    outputs = {(leak.to, leak.elements) for leak in answer.leakage if leak.kind == "output"}
+    outputs = {(leak.to, leak.elements) for leak in answer.ledger if leak.kind == "output"}
     assert outputs == {("client", 12)}
-    sizes = {leak.what for leak in answer.leakage if leak.kind == "size"}
+    sizes = {leak.what for leak in answer.ledger if leak.kind == "size"}
     assert any("input" in what for what in sizes)
     assert any("weight" in what for what in sizes)
 
@@ -70,7 +70,7 @@ def test_a_class_is_all_that_is_revealed_if_so_wished():
     module, x = network(), rows()
     answer = secure(module, reveal="class")(x)
     assert answer.values.tolist() == module(x).argmax(-1).tolist()
-    assert [leak.elements for leak in answer.leakage if leak.kind == "output"] == [4]
+    assert [leak.elements for leak in answer.ledger if leak.kind == "output"] == [4]
 
 
 def test_a_forecast_before_is_the_cost_after():

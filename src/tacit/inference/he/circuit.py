@@ -67,17 +67,8 @@ class Affine:
         return Affine(self.shape, parts, self.offset + other.offset)
 
 
-@dataclass(frozen=True, eq=False)
-class ElementwiseProduct:
-    """A vector that a circuit makes: two affine values multiplied, one by one."""
-
-    left: Affine
-    right: Affine
-
-    @property
-    def is_square(self) -> bool:
-        """Tell whether both are the same."""
-        return self.left is self.right
+Factors = tuple[Affine, Affine]
+"""Of a vector that a circuit makes, multiplied one by one; of a square one value, twice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +76,15 @@ class Circuit:
     """A traced model of one row."""
 
     inputs: int
-    products: tuple[ElementwiseProduct, ...]
+    products: tuple[Factors, ...]
     out: Affine
 
     @property
     def depth(self) -> int:
         """Return how many products follow each other."""
         depths = [0]
-        for one in self.products:
-            below = (*one.left.parts, *one.right.parts)
+        for left, right in self.products:
+            below = (*left.parts, *right.parts)
             depths.append(1 + max((depths[at] for at in below), default=0))
         return max((depths[at] for at in self.out.parts), default=0)
 
@@ -101,8 +92,8 @@ class Circuit:
     def values(self) -> tuple[Affine, ...]:
         """Return every affine value that is computed, in order, the output last."""
         found: list[Affine] = []
-        for one in self.products:
-            found += [one.left] if one.is_square else [one.left, one.right]
+        for left, right in self.products:
+            found += [left] if left is right else [left, right]
         return (*found, self.out)
 
 
@@ -113,7 +104,7 @@ class CircuitOps:
     """
 
     def __init__(self) -> None:
-        self.products: list[ElementwiseProduct] = []
+        self.products: list[Factors] = []
 
     def __getattr__(self, verb: str) -> Any:
         """Let torch compute with weights alone, and refuse what has no circuit, by name."""
@@ -139,7 +130,7 @@ class CircuitOps:
 class _AffineOps:
     """The same verbs where an operand, at least, is secret."""
 
-    products: list[ElementwiseProduct]
+    products: list[Factors]
 
     def shape(self, x: Affine) -> tuple[int, ...]:
         return x.shape
@@ -195,7 +186,7 @@ class _AffineOps:
         return self.sum(pairs, dim=-1)
 
     def _product(self, left: Affine, right: Affine) -> Affine:
-        self.products.append(ElementwiseProduct(left, right))
+        self.products.append((left, right))
         whole = sparse().identity(left.size, format="csr")
         return Affine(left.shape, {len(self.products): whole}, np.zeros(left.size))
 

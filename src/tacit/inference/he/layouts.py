@@ -54,7 +54,7 @@ class InRow:
 
     def __init__(self, structure: Circuit) -> None:
         self._uses = tuple(_use_of(one) for one in structure.values)
-        self._sizes = (0, *(one.left.size for one in structure.products))
+        self._sizes = (0, *(left.size for left, _ in structure.products))
         self._inputs = structure.inputs
 
     def batch(self, ring: SlotRing) -> int:

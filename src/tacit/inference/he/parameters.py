@@ -72,12 +72,8 @@ class WholeCircuit:
         return np.rint(x * 2.0**self.input_scale).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class _Range:
-    """Where the real values of a vector lie."""
-
-    low: Floats
-    high: Floats
+_Range = tuple[Floats, Floats]
+"""Where the real values of a vector lie: their least and their largest."""
 
 
 def residues(numbers: Floats, modulus: int) -> npt.NDArray[np.int64]:
@@ -101,18 +97,18 @@ def make_whole(circuit: Circuit, *, bits: int, bound: float) -> WholeCircuit:
     whole_bound = 2.0 ** _exponent(bound)
     scales = [input_scale(bits, bound)]
     edge = np.full(circuit.inputs, bound) + 2.0 ** -scales[0]  # rounding moves an input
-    ranges = [_Range(-edge, edge)]
+    ranges: list[_Range] = [(-edge, edge)]
     products = []
-    for one in circuit.products:
-        left, left_range = _whole(one.left, scales, ranges, bits)
+    for first, second in circuit.products:
+        left, left_range = _whole(first, scales, ranges, bits)
         right, right_range = left, left_range
-        if not one.is_square:
-            right, right_range = _whole(one.right, scales, ranges, bits)
+        if first is not second:
+            right, right_range = _whole(second, scales, ranges, bits)
         products.append((left, right))
         scales.append(left.scale + right.scale)
-        ranges.append(_multiplied(left_range, right_range, is_square=one.is_square))
+        ranges.append(_multiplied(left_range, right_range, is_square=first is second))
     out, found = _whole(circuit.out, scales, ranges, bits)
-    largest = float(np.maximum(np.abs(found.low), np.abs(found.high)).max())
+    largest = float(np.abs(np.stack(found)).max())
     # One bit for the sign; 1e-6 for what log2 of a power of two may lose.
     range_bits = ceil(log2(max(largest, 2.0**-out.scale)) + out.scale + 1e-6) + 1
     return WholeCircuit(circuit.inputs, scales[0], whole_bound, tuple(products), out, range_bits)
@@ -133,12 +129,13 @@ def _whole(
         parts[name] = matrix
         real = matrix * 2.0**-more
         plus, minus = real.maximum(0), real.minimum(0)
-        low = low + plus @ ranges[name].low + minus @ ranges[name].high
-        high = high + plus @ ranges[name].high + minus @ ranges[name].low
+        least, most = ranges[name]
+        low = low + plus @ least + minus @ most
+        high = high + plus @ most + minus @ least
     offset = tuple(_shifted(one, scale) for one in value.offset.tolist())
     # The offset is rounded to one unit; 1e-9 is more than these sums lose in double precision.
     slack = 2.0**-scale + 1e-9 * np.maximum(np.abs(low), np.abs(high))
-    return WholeAffine(value.size, parts, offset, scale), _Range(low - slack, high + slack)
+    return WholeAffine(value.size, parts, offset, scale), (low - slack, high + slack)
 
 
 def _fraction_bits(matrix: Any, bits: int) -> int:
@@ -166,10 +163,10 @@ def _exponent(size: float) -> int:
 
 def _multiplied(first: _Range, second: _Range, *, is_square: bool) -> _Range:
     if is_square:
-        most = np.maximum(first.low**2, first.high**2)
-        return _Range(np.zeros_like(most), most)
-    ends = [a * b for a in (first.low, first.high) for b in (second.low, second.high)]
-    return _Range(np.minimum.reduce(ends), np.maximum.reduce(ends))
+        most = np.square(np.stack(first)).max(axis=0)
+        return np.zeros_like(most), most
+    ends = [a * b for a in first for b in second]
+    return np.minimum.reduce(ends), np.maximum.reduce(ends)
 
 
 Layout = Literal["slots", "row", "coefficients"]
