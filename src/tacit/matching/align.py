@@ -6,12 +6,12 @@ the others, by the Diffie–Hellman assumption.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, Self, TypeVar
 
 import torch
 
 from tacit.crypto import Matcher
 from tacit.crypto.matching import POINT_BYTES, Report, check_ids
+from tacit.data.rows import Rows
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.party import Fact, Session
 from tacit.party.cost import CostedMessage, Round
@@ -188,23 +188,7 @@ def _seen(counts: Mapping[str, int], common: int) -> tuple[Leak, ...]:
     )
 
 
-class Matchable(Protocol):
-    """Rows that can be matched by their ids."""
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Return an id for every row."""
-        ...
-
-    def take(self, chosen: Sequence[int]) -> Self:
-        """Keep some rows, in the order given."""
-        ...
-
-
-M = TypeVar("M", bound=Matchable)
-
-
-def align_in_the_clear(rows: Mapping[str, M]) -> dict[str, M]:
+def align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     """Order the common rows alike, as a matching does, for who has them all on one machine.
 
     Raises:
