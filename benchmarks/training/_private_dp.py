@@ -23,9 +23,9 @@ import tacit
 from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg
 from tacit.training import Privacy, Training, schedule
+from tacit.training.gradients import plan_noise, shorten_rows
 from tacit.training.loop import walk_plain
 from tacit.training.noise import NoisePlan, coarse_of, draw_coins, draw_noise
-from tacit.training.private import plan_noise, shorten_rows
 
 OWNERS = ("first", "second", "third")
 

@@ -26,10 +26,10 @@ from tacit.audit.privacy import one_run_epsilon
 from tacit.mpc import Roles
 from tacit.nn import HistogramsOfGradients
 from tacit.ring import Prg
-from tacit.training import Privacy, Training, TrainModel, TrainPlan, private
+from tacit.training import Privacy, Training, TrainModel, TrainPlan, gradients
+from tacit.training.gradients import plan_noise, shorten_rows
 from tacit.training.loop import walk_plain
 from tacit.training.noise import draw_alone
-from tacit.training.private import plan_noise, shorten_rows
 
 EPSILON, STEPS, RATE = 2.0, 50, 20.0
 Data = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -168,7 +168,7 @@ def _audited(
     task: TrainPlan, x: Tensor, y: Tensor, *, is_clipped: bool, absent: np.ndarray, rows: int
 ) -> dict[str, Tensor]:
     """Train with records that add nothing where they are absent."""
-    real = private.clip_factors
+    real = gradients.clip_factors
 
     def factors(ops: Any, uses: Any, found: Any, **given: Any) -> Tensor:
         kept = real(ops, uses, found, **given)
@@ -177,7 +177,7 @@ def _audited(
         kept[rows:][torch.from_numpy(absent)] = 0.0
         return kept
 
-    with mock.patch.object(private, "clip_factors", factors):
+    with mock.patch.object(gradients, "clip_factors", factors):
         weights, _ = walk_plain(task, x, y)
     return weights
 

@@ -30,8 +30,8 @@ from tacit.mpc.share import Spec
 from tacit.nn import add_adapters
 from tacit.party import Session
 from tacit.training import Privacy, PrivacyPlan, Training, TrainModel, TrainPlan
+from tacit.training.gradients import NORMS
 from tacit.training.noise import draw_noise, noise_name
-from tacit.training.private import NORMS
 from tacit.training.schedule import TrainingWalk
 
 HERE = Path(__file__).parents[1]

@@ -1,9 +1,10 @@
-"""Which files a walk enters: run this to count a private decode step of each protocol.
+"""Which files a walk enters: a private training, and a private decode step of each protocol.
 
     cd tests && python -m support.walks
 
-A file counts when one of its functions is called, in any thread, while the step lasts. Material
-that was prepared before the step does not count, as it would not if one read along.
+A file counts when one of its functions is called, in any thread, while the walk lasts. Material
+that was prepared before a step does not count, as it would not if one read along; nor does what a
+first training loads.
 """
 
 import sys
@@ -11,6 +12,8 @@ import tempfile
 import threading
 from collections import Counter
 from pathlib import Path
+
+import torch
 
 import tacit
 from support.llm import write_model
@@ -42,12 +45,36 @@ def decode_step(folder, protocol):
         list(pieces)
 
 
+def training(folder, epsilon):
+    """Train a small network twice, and count the second time."""
+    global is_counting
+    coins = torch.Generator().manual_seed(0)
+    owners = {
+        name: (torch.rand(40, 4, generator=coins) / 2, torch.arange(40) % 2) for name in ("a", "b")
+    }
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    for is_second in (False, True):
+        sys.setprofile(hear if is_second else None)
+        is_counting = is_second
+        tacit.train(module, owners, epsilon=epsilon, epochs=2)
+    is_counting = False
+    sys.setprofile(None)
+
+
+WALKS = {
+    "training": (training, 8.0),
+    "permuted": (decode_step, "permuted"),
+    "sealed": (decode_step, "sealed"),
+}
+
 if __name__ == "__main__":
     threading.setprofile(hear)
-    for protocol in ("permuted", "sealed"):
+    for walk, (take, how) in WALKS.items():
+        if walk not in (sys.argv[1:] or WALKS):
+            continue
         entered.clear()
         with tempfile.TemporaryDirectory() as name:
-            decode_step(Path(name), protocol)
-        print(protocol, *sorted(entered), sep="\n")
+            take(Path(name), how)
+        print(walk, *sorted(entered), sep="\n")
         rooms = Counter(name.partition("/")[0] for name in sorted(entered))
         print(f"{len(entered)} files:", ", ".join(f"{n} in {room}" for room, n in rooms.items()))

@@ -28,11 +28,11 @@ from tacit.result import Claim, Reported, Result
 from tacit.ring import FixedPoint
 from tacit.spec import check_record, to_tables, worded
 from tacit.training.checkpoint import StateFolder
+from tacit.training.gradients import shorten_rows
 from tacit.training.loop import Trained, book_of
 from tacit.training.loop import train as take_part
 from tacit.training.plan import TrainPlan, build, ids_of, whole_state
 from tacit.training.privacy import Privacy
-from tacit.training.private import shorten_rows
 from tacit.training.rows import HOLDING, holding_of, load_rows, match_rows
 from tacit.training.spec import TrainData, Training, TrainModel, TrainProtection, TrainSpec
 from tacit.training.summary import summarise

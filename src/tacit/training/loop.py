@@ -21,12 +21,11 @@ from tacit.mpc import Plan
 from tacit.party import Fact, Progress, Session
 from tacit.ring import Prg
 from tacit.training.checkpoint import StateFolder
-from tacit.training.losses import measure
+from tacit.training.gradients import measure, plan_noise, private_step, shorten_rows, square_norms
 from tacit.training.noise import draw_rows, draw_whole
 from tacit.training.ops import PlainStepOps
 from tacit.training.plan import TrainPlan
 from tacit.training.privacy import PrivacyPlan
-from tacit.training.private import plan_noise, private_step, shorten_rows, square_norms
 from tacit.training.programs import initial_state, start_in_clear, train_step
 from tacit.training.schedule import TrainingWalk, TrainingWorker, actions
 from tacit.training.spec import TrainSpec

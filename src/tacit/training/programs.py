@@ -22,12 +22,20 @@ from tacit.mpc.ops import ProtocolOps
 from tacit.nn.gradient import GradientOps
 from tacit.nn.tape import pull_back
 from tacit.ring import Prg
-from tacit.training.losses import ask_for_measures, ask_owners, count_right, error_of, measure
+from tacit.training.gradients import (
+    NORMS,
+    ask_for_measures,
+    ask_owners,
+    count_right,
+    error_of,
+    measure,
+    private_step,
+    square_norms,
+)
 from tacit.training.noise import NoisePlan, draw_alone, draw_whole, sum_noise
 from tacit.training.ops import Counting, LatticeStepOps, PlainStepOps, StepOps
 from tacit.training.plan import TrainPlan
 from tacit.training.privacy import PrivacyPlan
-from tacit.training.private import NORMS, private_step, square_norms
 
 V = TypeVar("V")
 Values = dict[str, V]

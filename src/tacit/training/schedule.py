@@ -20,7 +20,7 @@ from tacit.mpc.walker import Walker
 from tacit.party import Progress, Session
 from tacit.ring.prg import KEY_BYTES
 from tacit.training.checkpoint import ORDER, ShareCheckpoint, StateFolder
-from tacit.training.losses import answers_of
+from tacit.training.gradients import answers_of, plan_noise
 from tacit.training.noise import (
     KEPT,
     NoisePlan,
@@ -31,7 +31,6 @@ from tacit.training.noise import (
     noise_name,
 )
 from tacit.training.plan import TrainPlan
-from tacit.training.private import plan_noise
 from tacit.training.programs import (
     Programs,
     enter_starts,

@@ -12,7 +12,7 @@ from tacit.mpc.ops import ProtocolOps
 from tacit.nn import make_model, make_token_model
 from tacit.nn.records import RecordOps
 from tacit.training import Privacy
-from tacit.training.private import (
+from tacit.training.gradients import (
     clip_factors,
     plan_noise,
     record_gradients,

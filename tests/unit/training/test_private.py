@@ -44,10 +44,10 @@ from tacit.nn import make_model
 from tacit.nn.records import RecordOps
 from tacit.party import Meeting, merge_costs, run_threads, without_setup
 from tacit.training import Privacy, StateFolder, plan_training, schedule, train
+from tacit.training.gradients import clip_factors, plan_noise, scale_records, square_norms
 from tacit.training.loop import walk_plain
 from tacit.training.noise import NoisePlan, draw_noise
 from tacit.training.privacy import Measures, plan_privacy
-from tacit.training.private import clip_factors, plan_noise, scale_records, square_norms
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from support.training import NAMES, OWNERS, digits_of, make_task, run
 from tacit.dp import ledger_from_record
 from tacit.ring import Prg
 from tacit.training import Privacy, programs, schedule
+from tacit.training.gradients import count_right, plan_noise
 from tacit.training.loop import walk_plain
-from tacit.training.losses import count_right
 from tacit.training.noise import (
     coarse_of,
     coins_name,
@@ -23,7 +23,6 @@ from tacit.training.noise import (
 )
 from tacit.training.ops import PlainStepOps
 from tacit.training.privacy import Measures, plan_privacy
-from tacit.training.private import plan_noise
 from tacit.training.schedule import TrainingWorker
 
 JOINT = share_noise(

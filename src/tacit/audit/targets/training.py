@@ -18,10 +18,10 @@ from tacit.mpc import find_protocol
 from tacit.nn.weights import load_weights
 from tacit.result import Claim
 from tacit.training import TrainPlan
+from tacit.training.gradients import plan_noise, private_step, shorten_rows
 from tacit.training.loop import walk_plain
 from tacit.training.ops import PlainStepOps
 from tacit.training.plan import BATCH, build
-from tacit.training.private import plan_noise, private_step, shorten_rows
 from tacit.training.programs import initial_state, train_step
 from tacit.training.rows import join_owners
 from tacit.training.spec import TrainSpec
