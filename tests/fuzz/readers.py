@@ -82,8 +82,7 @@ _HEAD = 8  # the first field of a frame's head
 
 
 def _frames(data: bytes) -> None:
-    from tacit.transport.head import BadHeadError, decode_head, label_bytes
-    from tacit.transport.packet import fail, read_fail
+    from tacit.transport.frame import BadHeadError, decode_head, fail, label_bytes, read_fail
 
     with suppress(BadHeadError):  # the link says what it was
         first = data[:_HEAD].ljust(_HEAD, b"\0")
@@ -93,7 +92,7 @@ def _frames(data: bytes) -> None:
 
 
 def _frame_seeds() -> list[bytes]:
-    from tacit.transport.head import DATA, make_head
+    from tacit.transport.frame import DATA, make_head
 
     heads = [make_head(DATA, "online", "a/b", "i64", (3, 4))]
     heads.append(make_head(2, "setup", "", "u8", (0,)))
