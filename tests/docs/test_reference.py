@@ -8,7 +8,7 @@ import pytest
 
 import tacit
 from golden.keys import keys_of
-from tacit.audit.membership.threats import SETTINGS
+from tacit.audit.membership.threats import GAMES
 from tacit.cli.commands.examples import WANTS, list_examples
 from tacit.dp.policy import PATTERNS
 from tacit.jobs.kinds import KINDS, load_job
@@ -70,7 +70,7 @@ def test_the_page_of_the_job_file_explains_every_key_of_a_kind_and_says_what_is_
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("audit", SETTINGS),
+        ("audit", GAMES),
         ("fit", LEARNERS),
         ("split", COMPRESSORS),
         ("split", DEFENCES),
