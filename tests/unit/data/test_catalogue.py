@@ -72,12 +72,6 @@ def test_the_divisors_of_breast_cancer_are_the_powers_of_two_above_the_published
     assert scale[14] == 2**-5
 
 
-def test_scaling_is_exact_and_ends_within_one():
-    dataset = load("breast-cancer", [])
-    assert np.abs(dataset.features).max() <= 1
-    assert np.array_equal(dataset.unscaled() / dataset.scale, dataset.features)
-
-
 def test_hyphens_underscores_and_capitals_do_not_matter():
     assert load("Breast_Cancer", []).name == "breast-cancer"
 
@@ -92,16 +86,6 @@ def test_sets_in_files_are_what_was_published(name):
     assert np.array_equal(np.unique(dataset.labels), np.arange(classes))
     assert len(dataset.columns) == (shape[1] if len(shape) == 2 else 0)
     check_scale(dataset)
-
-
-@pytest.mark.data
-def test_missing_values_become_zero_with_a_feature_beside():
-    dataset = load_or_skip("give-me-some-credit")
-    income = dataset.columns.index("MonthlyIncome")
-    assert dataset.columns[income + 1] == "MonthlyIncome is missing"
-    is_missing = dataset.features[:, income + 1] == 1
-    assert is_missing.sum() == 29731
-    assert not dataset.features[is_missing, income].any()
 
 
 @pytest.mark.data

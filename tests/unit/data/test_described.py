@@ -5,7 +5,6 @@ import json
 import traceback
 import zipfile
 
-import numpy as np
 import pytest
 
 from tacit.data import described, load_file
@@ -213,9 +212,3 @@ def test_ragged_rows_and_empty_tables_are_refused(tmp_path):
         load_file(put(tmp_path, rows_csv=(CSV[:-10] + "\n").encode()), label="outcome")
     with pytest.raises(DataError, match="at least one row"):
         load_file(put(tmp_path, rows_csv=CSV.partition("\n")[0].encode()), label="outcome")
-
-
-def test_features_are_numbers_that_a_job_can_take(tmp_path):
-    found = load_file(put(tmp_path, rows_csv=CSV.encode()), label="outcome")
-    assert found.features.dtype == np.float64
-    assert bool(np.isfinite(found.features).all())
