@@ -169,7 +169,7 @@ def _sampled_discrete(rate: float, whole: DiscreteGaussian, orders: Floats) -> F
 
 def _sampled(step: Poisson, orders: Floats) -> Floats | None:
     """Bound any sampled step by the divergences of the whole (Zhu and Wang 2019, theorem 6)."""
-    from scipy.special import logsumexp  # heavy: where it is used
+    from scipy.special import gammaln, logsumexp  # heavy: where it is used
 
     most = math.ceil(float(orders[-1]))
     whole = renyi(step.event, np.arange(2.0, most + 1))  # type: ignore[arg-type]  # unrolled
@@ -180,17 +180,12 @@ def _sampled(step: Poisson, orders: Floats) -> Floats | None:
         if order < 2:
             return 0.0
         k = np.arange(2, order + 1)
-        terms = _log_weights(step.rate, order, k) + (k - 1) * whole[: order - 1]
+        # The weight of k hits in `order` draws, and what k hits do.
+        choose = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+        weights = choose + k * math.log(step.rate) + (order - k) * math.log1p(-step.rate)
+        terms = weights + (k - 1) * whole[: order - 1]
         terms[1:] += math.log(3)
         first = (order - 1) * math.log1p(-step.rate) + math.log1p((order - 1) * step.rate)
         return float(np.logaddexp(first, logsumexp(terms)))
 
     return _by_whole_orders(log_moment, orders)
-
-
-def _log_weights(rate: float, order: int, k: npt.NDArray[np.int64]) -> Floats:
-    """Return the logarithms of the binomial weights of k hits in `order` draws."""
-    from scipy.special import gammaln  # heavy: where it is used
-
-    choose = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
-    return np.asarray(choose + k * math.log(rate) + (order - k) * math.log1p(-rate))

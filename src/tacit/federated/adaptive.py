@@ -177,11 +177,11 @@ def find_shares(
 
 def _trace(model: nn.Sequential, rows: Tensor, by: str) -> tuple[list[str], Tensor]:
     """Average the rows' shares: of layers by name, or of attributes without names."""
-    found = relevance(model, rows)
+    inputs, layers = relevance(model, rows)
     if by == "attributes":
-        return [], contributions(found.inputs).mean(dim=0).cpu()
-    stacked = torch.stack(list(found.layers.values()), dim=1)
-    return list(found.layers), contributions(stacked).mean(dim=0).cpu()
+        return [], contributions(inputs).mean(dim=0).cpu()
+    stacked = torch.stack(list(layers.values()), dim=1)
+    return list(layers), contributions(stacked).mean(dim=0).cpu()
 
 
 def _named(names: list[str], found: Tensor) -> Shares:
@@ -241,22 +241,13 @@ def layer_shares(
     return dict(zip(names, floored(raw).tolist(), strict=True))
 
 
-@dataclass(frozen=True)
-class Relevance:
-    """What one pass back through a network found.
-
-    Attributes:
-        inputs: relevance of every input, of the shape of the batch.
-        layers: for each layer with weights, by its name in the network, the relevance that reached
-            its inputs, in absolute value, one sum per row.
-    """
-
-    inputs: Tensor
-    layers: dict[str, Tensor]
-
-
-def relevance(model: nn.Sequential, x: Tensor, labels: Tensor | None = None) -> Relevance:
+def relevance(
+    model: nn.Sequential, x: Tensor, labels: Tensor | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Trace the score of each row's class back to the inputs.
+
+    Returns the relevance of every input, of the shape of the batch; and for each layer with
+    weights, by its name in the network, what reached its inputs, in absolute value, one sum a row.
 
     Args:
         model: linear and convolutional layers, pooling, element-wise activations, reshaping.
@@ -278,7 +269,7 @@ def relevance(model: nn.Sequential, x: Tensor, labels: Tensor | None = None) -> 
         flowing = _back(layer, given, flowing)
         if isinstance(layer, nn.Linear | nn.Conv2d):
             layers[name] = flowing.abs().flatten(1).sum(dim=1)
-    return Relevance(flowing.view_as(x), dict(reversed(layers.items())))
+    return flowing.view_as(x), dict(reversed(layers.items()))
 
 
 def contributions(found: Tensor) -> Tensor:
