@@ -39,6 +39,14 @@ def build():
     return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
 
 
+def sums_of(model, clip, *batches):
+    """The clipped sums of batches: rows, labels and, where there are some, owners."""
+    wrapped, parameters = _per_record(model), list(model.parameters())
+    found = [_clipped_sum(wrapped, parameters, x, y, clip, *whose) for x, y, *whose in batches]
+    wrapped.remove_hooks()
+    return found
+
+
 def test_a_model_learns_and_the_event_says_what_it_cost():
     x, labels = problem()
     model = build()
@@ -55,9 +63,7 @@ def test_every_record_is_clipped_by_itself():
     x, labels = problem(300)
     model = build()
     parameters = list(model.parameters())
-    wrapped = _per_record(model)
-    total = _clipped_sum(wrapped, parameters, x, labels, 0.05)
-    wrapped.remove_hooks()
+    (total,) = sums_of(model, 0.05, (x, labels))
     expected = torch.zeros_like(total)
     for row, label in zip(x, labels, strict=True):
         loss = nn.functional.cross_entropy(model(row[None]), label[None])
@@ -69,12 +75,7 @@ def test_every_record_is_clipped_by_itself():
 def test_an_added_record_moves_the_sum_by_no_more_than_the_clip():
     x, labels = problem(40)
     x[-1] *= 1e4
-    model = build()
-    wrapped = _per_record(model)
-    parameters = list(model.parameters())
-    whole = _clipped_sum(wrapped, parameters, x, labels, 0.3)
-    less = _clipped_sum(wrapped, parameters, x[:-1], labels[:-1], 0.3)
-    wrapped.remove_hooks()
+    whole, less = sums_of(build(), 0.3, (x, labels), (x[:-1], labels[:-1]))
     assert float((whole - less).norm()) <= 0.3
 
 
@@ -211,14 +212,9 @@ def test_functions_over_the_batch_are_refused_whatever_the_layers_are(mix, start
     with pytest.raises(ConfigError, match="depends on other records"):
         train_dp_sgd(model, x, labels, ONE, prg=prg())
     # What was claimed to be one clip at most:
-    wrapped = _per_record(Mixing(mix, starts_at_zero=False))
-    parameters = list(wrapped.parameters())
-    x = torch.cat([x, torch.full((1, 4), 1e3)])
-    sums = [
-        _clipped_sum(wrapped, parameters, x[:n], labels[[*range(60), 0][:n]], 1e-3)
-        for n in (60, 61)
-    ]
-    wrapped.remove_hooks()
+    x, labels = torch.cat([x, torch.full((1, 4), 1e3)]), torch.cat([labels, labels[:1]])
+    model = Mixing(mix, starts_at_zero=False)
+    sums = sums_of(model, 1e-3, (x[:-1], labels[:-1]), (x, labels))
     assert float((sums[1] - sums[0]).norm()) > 4e-3
 
 
@@ -250,12 +246,9 @@ def test_a_record_that_is_not_finite_counts_as_one_of_gradient_zero(value, per_o
     spoilt = x.clone()
     spoilt[4] = value
     owners = torch.arange(30) // per_owner
-    model = build()
-    wrapped, parameters = _per_record(model), list(model.parameters())
     others = torch.arange(30) != 4
-    found = _clipped_sum(wrapped, parameters, spoilt, labels, 0.3, owners)
-    wanted = _clipped_sum(wrapped, parameters, x[others], labels[others], 0.3, owners[others])
-    wrapped.remove_hooks()
+    without = x[others], labels[others], owners[others]
+    found, wanted = sums_of(build(), 0.3, (spoilt, labels, owners), without)
     # A huge record has a gradient, cut to the clip; nothing it does moves the sum further.
     assert float((found - wanted).norm()) <= (0.3 * (2 if value == -1e38 else 0) + 1e-9)
 
@@ -314,9 +307,7 @@ def test_all_records_of_an_owner_are_clipped_together(per_chunk, monkeypatch):
     parameters = list(model.parameters())
     units, whose = _units(12, owners)
     rows, names = _drawn(torch.tensor([0, 1, 2]), whose)  # all but the owner 9
-    wrapped = _per_record(model)
-    total = _clipped_sum(wrapped, parameters, x[rows], labels[rows], 0.05, names)
-    wrapped.remove_hooks()
+    (total,) = sums_of(model, 0.05, (x[rows], labels[rows], names))
     expected = torch.zeros_like(total)
     for owner in (1, 3, 7):
         own = owners == owner
@@ -331,13 +322,8 @@ def test_an_owner_with_many_copies_moves_the_sum_by_no_more_than_the_clip():
     x, labels = problem(50)
     x[40:], labels[40:] = 100.0, 0  # the wrong class, by far
     _, whose = _units(50, torch.arange(50).clamp_max(40))
-    model = build()
-    wrapped = _per_record(model)
-    parameters = list(model.parameters())
-    whole = _clipped_sum(wrapped, parameters, x, labels, 0.3, whose)
-    less = _clipped_sum(wrapped, parameters, x[:40], labels[:40], 0.3, whose[:40])
-    apart = _clipped_sum(wrapped, parameters, x, labels, 0.3)
-    wrapped.remove_hooks()
+    fewer = x[:40], labels[:40], whose[:40]
+    whole, less, apart = sums_of(build(), 0.3, (x, labels, whose), fewer, (x, labels))
     assert float((whole - less).norm()) <= 0.3
     assert float((apart - less).norm()) > 2  # ten records, each clipped by itself
 
