@@ -284,12 +284,17 @@ def talk_over(session: Session, enter: Enter, talk: Callable[[PrivateBackend], A
     return found
 
 
-def answering(ids: Sequence[int], limit: int) -> Talk:
-    """Return a talk that reads one prompt and answers greedily."""
+def answering(ids: Sequence[int], limit: int, shown: list[Tensor] | None = None) -> Talk:
+    """Return a talk that reads one prompt and answers greedily; notes the scores it is shown."""
+
+    def choose(scores: Tensor) -> int:
+        if shown is not None:
+            shown.append(scores)
+        return best(scores)
 
     def talk(client: Client) -> list[int]:
         conversation = Conversation(client)
-        tokens = list(conversation.generate(ids, best, limit=limit))
+        tokens = list(conversation.generate(ids, choose, limit=limit))
         conversation.close()
         return tokens
 
@@ -312,24 +317,43 @@ ERROR = 0.05
 """How far sealed scores of the small random models here may be from plain ones."""
 
 
-def as_user(model, talk, *, reveal="token", vault=None, device="cpu"):
-    """Run a function of a sealed client, with an owner and a dealer beside it."""
+def among_three(model, talk, *, vault=None, reveal="token", device="cpu", account=None, **how):
+    """Run a function of a sealed client beside an owner and a dealer.
+
+    Returns:
+        What it gave, and the sessions of all three by name.
+    """
     vault = vault or open_sealed_vault(model, reveal=reveal)
+    sessions, facts = {}, {"reveal": reveal, "device": device}
 
     def use(session):
-        client = SealedClient(session, model.architecture, reveal=reveal, device=device)
+        client = SealedClient(session, model.architecture, **facts)
         found = talk(client)
         client.leave()
-        return found, session.ledger.entries()
+        return found
 
     programs = {
         "owner": lambda session: serve_sealed_owner(session, vault, device=device),
         "user": use,
         "dealer": lambda session: serve_sealed_dealer(
-            session, model.architecture, reveal=reveal, device=device
+            session, model.architecture, account=account, **facts
         ),
     }
-    return run_threads(programs, MEETING)["user"]
+
+    def noted(name):
+        def run(session):
+            sessions[name] = session
+            return programs[name](session)
+
+        return run
+
+    return run_threads({name: noted(name) for name in programs}, MEETING, **how)["user"], sessions
+
+
+def as_user(model, talk, **how):
+    """Run a function of a sealed client; return what it gave and what the user's ledger says."""
+    found, sessions = among_three(model, talk, **how)
+    return found, sessions["user"].ledger.entries()
 
 
 def say(client, memory, ids, limit, **sampling):
@@ -348,20 +372,12 @@ def deal(model, at, *, prompt=4, tokens=6, reveal="token", vault=None, folder="o
     path = at / "user" / "chat.material"
     foretold = []
 
-    def use(session):
-        client = SealedClient(session, model.architecture, reveal=reveal)
+    def ask(client):
         wish = Schedule(prompt=prompt, tokens=tokens)
         client.fetch_material(wish, path, forecast=lambda *told: foretold.append(told))
-        client.leave()
-        return session.cost()
 
-    def dealing(session):
-        serve_sealed_dealer(session, model.architecture, reveal=reveal)
-        return session.cost()
-
-    programs = {"owner": lambda s: serve_sealed_owner(s, vault), "user": use, "dealer": dealing}
-    costs = run_threads(programs, MEETING)
-    return path, vault, (costs, foretold)
+    _, sessions = among_three(model, ask, vault=vault, reveal=reveal)
+    return path, vault, ({name: one.cost() for name, one in sessions.items()}, foretold)
 
 
 def talk_alone(model, vault, path, talk, *, reveal="token", **how):

@@ -18,7 +18,7 @@ from torch import Tensor
 from support.llm import speak
 from tacit.llm import LanguageModel
 from tacit.llm.permuted import Conversation, prepare
-from tacit.llm.permuted.asking import Asking, Party
+from tacit.llm.permuted.asking import Asking, UserParty
 from tacit.llm.permuted.attention import Incremental
 from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import encode, pack
@@ -108,7 +108,12 @@ class Thief:
 
     def patches(self) -> ExitStack:
         """Make the user of this process this thief."""
-        linear, see, answer, ask = prepare._corrected, Party._see, Party._answer, Incremental.ask
+        linear, see, answer, ask = (
+            prepare._corrected,
+            UserParty._see,
+            UserParty._answer,
+            Incremental.ask,
+        )
 
         def tagging(weights, prf, name, share):
             out = linear(weights, prf, name, share)
@@ -143,8 +148,8 @@ class Thief:
         for thing, name, cheat in (
             (prepare, "_corrected", tagging),
             (Asking, "prompt", prompting),
-            (Party, "_see", seeing),
-            (Party, "_answer", answering),
+            (UserParty, "_see", seeing),
+            (UserParty, "_answer", answering),
             (Incremental, "ask", attending),
             (Incremental, "_softmax", lambda kernel, seen: torch.zeros_like(seen)),
             (Ranges, "check", lambda ranges: None),

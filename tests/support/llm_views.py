@@ -26,7 +26,7 @@ from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.messages import pack, split, unpack
 from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.program import exchanges
-from tacit.llm.permuted.serving import Party, Serving
+from tacit.llm.permuted.serving import OwnerParty, Serving
 
 KNOWN = b"k" * 16
 PROMPT = [7] * 24
@@ -112,7 +112,7 @@ def held_by_owner(shares):
             if name == "Exchange.take":  # words of an exchange have lengths of their own
                 for one, part in zip(arguments[0].answers, out, strict=True):
                     shares[name].append(pack(part.reshape(-1), one.nbytes))
-            elif name == "Party.linear":
+            elif name == "OwnerParty.linear":
                 product = arguments[1]
                 shares[kind_of(product.name)].append(pack(out.reshape(-1), product.nbytes))
             else:
@@ -128,7 +128,7 @@ def held_by_owner(shares):
         (Resent, "serve"),
         (Serving, "embed_prompt"),
         (Serving, "embed_choice"),
-        (Party, "linear"),
+        (OwnerParty, "linear"),
     ):
         stack.enter_context(mock.patch.object(thing, name, noting(getattr(thing, name))))
     return stack
@@ -171,13 +171,13 @@ LEAN = {"family": "gpt2", "precision": BRIEF}
 
 def check_lean(form):
     """The same where the owner computes queries, keys and values from the norm's output."""
-    parts, original = defaultdict(list), Party.attend
+    parts, original = defaultdict(list), OwnerParty.attend
 
     def noting(self, layer, qkv):
         parts["qkv"].append(torch.cat([part.reshape(-1) for part in qkv]))
         return original(self, layer, qkv)
 
-    with mock.patch.object(Party, "attend", noting):
+    with mock.patch.object(OwnerParty, "attend", noting):
         spoken = overheard(form, "owner", **LEAN)
     for tag, words in spoken.received["owner"]:
         if tag.startswith(("deal", "fix")):

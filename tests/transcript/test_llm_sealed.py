@@ -6,6 +6,7 @@ import torch
 from support.crypto import complaints
 from support.llm import tiny
 from support.mpc import ALICE, BOB, CAROL, simulate
+from tacit.llm.parties import Seats
 from tacit.llm.sealed import Pass, open_sealed_vault
 from tacit.llm.sealed.passes import told_words
 from tacit.llm.sealed.program import Passing
@@ -21,9 +22,7 @@ def overheard(corrupt, *, ids=(7,) * 16, seed=0):
         bounds=vault.bounds,
         gain_bits=vault.gain,
         reveal="token",
-        owner=ALICE,
-        user=BOB,
-        dealer=CAROL,
+        seats=Seats(owner=ALICE, user=BOB, dealer=CAROL),
     )
     order = Pass(conversation=0, past=0, rows=len(ids), prompt=0, is_scored=True)
     vocab = vault.architecture.vocab

@@ -33,8 +33,7 @@ EVENT = Pure(epsilon=0.25, relation=ADD_REMOVE_MARKS, mechanism="votes")
 
 
 def chat(user, dealer):
-    parties = {"user": SimpleNamespace(key=user), "dealer": SimpleNamespace(key=dealer)}
-    return SimpleNamespace(parties=parties)
+    return SimpleNamespace(key={"user": user, "dealer": dealer}.get)
 
 
 def begun(path):

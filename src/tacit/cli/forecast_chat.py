@@ -49,11 +49,11 @@ def forecast_chat(
         network: the link between user and owner; a fast one if not given.
     """
     asked.refuse("features")
-    protocol = ChatProtocol(name=choose_protocol(None, [job.protocol], None))
+    protocol = ChatProtocol(name=choose_protocol(None, [job.chat.protocol], None))
     checkpoint = open_checkpoint(find_model(model))
     past = min(asked.rows or PROMPT_TOKENS, checkpoint.architecture.context // 2)
     lines = [f"{checkpoint.name}; a prompt of {past} tokens, then one token after the other"]
-    if job.protocol is None:
+    if job.chat.protocol is None:
         lines.append("The file names no protocol; this is the plan of permuted.")
     protocol.check_memory(checkpoint, machine.free_memory_bytes(), "owner")
     loaded = checkpoint.read()
@@ -79,7 +79,7 @@ def chat_roles() -> dict[str, str]:
 def _permuted(
     job: ChatFile, protocol: ChatProtocol, model: LanguageModel, past: int, link: Link
 ) -> tuple[list[str], tuple[Leak, ...]]:
-    precision = protocol.bits([job.precision]) or fit_precision(model)
+    precision = protocol.bits([job.chat.precision]) or fit_precision(model)
     plan, rows = Blueprint(model.architecture, precision), Ahead().block
     form = choose_form(plan, link, past=past, rows=rows, masked_kv=past)
     prompt = Batch(number=0, past=0, rows=past, prompt=0, masked_kv=0, form=None)

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
         Backend,
         Chat,
         Manner,
+        PlainBackend,
         Receipt,
         Spent,
         TooLongError,
     )
-    from tacit.llm.backend.plain import PlainBackend
     from tacit.llm.backend.protocol import ChatProtocol, announce, hear
     from tacit.llm.model.architecture import Architecture, LanguageModel, check, parameters, shapes
     from tacit.llm.model.checkpoint import (
@@ -99,9 +99,8 @@ _FROM = {
     "backend.chat": ("chat",),
     "backend.dialogue": (
         *("Answer", "Ask", "Backend", "Chat", "Manner"),
-        *("Receipt", "Spent", "TooLongError"),
+        *("PlainBackend", "Receipt", "Spent", "TooLongError"),
     ),
-    "backend.plain": ("PlainBackend",),
     "backend.protocol": ("ChatProtocol", "announce", "hear"),
     "sampling": ("Chooser", "Place", "Sampling", "choose", "chooser"),
     "model.architecture": ("Architecture", "LanguageModel", "check", "parameters", "shapes"),

@@ -7,7 +7,7 @@ penalty is told the places of the tokens that came before.
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NewType
 
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.llm.model.architecture import Architecture
 from tacit.ring import KEY_BYTES, Prg
 
 Place = NewType("Place", int)
@@ -124,19 +123,3 @@ def _draw(odds: Tensor, prg: Prg) -> int:
     edges = odds.cumsum(0)
     mark = int(prg.below(1 << _FRACTION_BITS, 1)) / (1 << _FRACTION_BITS) * float(edges[-1])
     return min(int(torch.searchsorted(edges, mark, right=True)), len(odds) - 1)
-
-
-def check_ask(a: Architecture, past: int, ids: Sequence[int], limit: int) -> None:
-    """Refuse tokens that a private chat cannot read behind ``past`` others.
-
-    Raises:
-        DataError: an id is not in the vocabulary, or the text does not fit the context.
-    """
-    if not ids or limit < 1:
-        raise DataError(f"wanted at least one token to read and write, got {len(ids)}, {limit}")
-    if past + len(ids) > a.context:
-        raise DataError(
-            f"the text is too long: {past + len(ids)} tokens, the model's context is {a.context}"
-        )
-    if bad := [one for one in ids if not 0 <= one < a.vocab]:
-        raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {bad[0]}")

@@ -282,7 +282,7 @@ def _protocol(jobs: Sequence[Path], role: "Role | None", chosen: Choices) -> "Ch
     if chosen["precision"] is not None and role not in ("owner", None):
         raise click.UsageError(f"--precision is for the owner to choose: leave it out as {role}.")
     return ChatProtocol(
-        name=choose_protocol(chosen["name"], [load_chat(job).protocol for job in jobs], role),
+        name=choose_protocol(chosen["name"], [load_chat(job).chat.protocol for job in jobs], role),
         reveal=chosen["reveal"],
         counts=chosen["counts"],
         precision=chosen["precision"],

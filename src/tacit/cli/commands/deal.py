@@ -64,7 +64,7 @@ def deal(
     from tacit.llm.backend.protocol import choose_protocol
     from tacit.llm.sealed import Schedule
 
-    name = choose_protocol(None, [load_chat(job).protocol], "user")
+    name = choose_protocol(None, [load_chat(job).chat.protocol], "user")
 
     def forecast(size: int, passes: int) -> None:
         say(edge.err, f"{out} will have {size:,} bytes, for {passes} passes", "dim")

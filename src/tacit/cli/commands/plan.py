@@ -54,7 +54,7 @@ def plan_file(
 
         chat = load_chat(path)
         outlook = forecast_chat(chat, asked, model=model, network=network)
-        return _lay_out(chat.name, chat_roles(), outlook, network)
+        return _lay_out(chat.chat.name, chat_roles(), outlook, network)
     if model is not None:
         raise ConfigError("--model belongs to the file of a chat; a job names its own")
     job = load_job(path)

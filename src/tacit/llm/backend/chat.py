@@ -9,8 +9,7 @@ from typing import Literal
 from tacit.crypto import make_identity
 from tacit.errors import ConfigError, PartyError
 from tacit.llm.backend.chat_file import ROLES, ChatParty, ProtocolName, Role, load_chat, write_chat
-from tacit.llm.backend.dialogue import Chat, Manner
-from tacit.llm.backend.plain import PlainBackend
+from tacit.llm.backend.dialogue import Chat, Manner, PlainBackend
 from tacit.llm.backend.private import Meet, Note, Silence, connected
 from tacit.llm.backend.programs import dealer_program, owner_program
 from tacit.llm.backend.protocol import ChatProtocol, choose_protocol, hear
@@ -95,7 +94,7 @@ def chat(
             yield talk
         return
     is_here = parties in ("threads", "processes")
-    named = None if is_here else load_chat(Path(parties)).protocol
+    named = None if is_here else load_chat(Path(parties)).chat.protocol
     if not isinstance(protocol, ChatProtocol):
         protocol = ChatProtocol(
             name=choose_protocol(protocol, [named], None if is_here else "user")

@@ -3,14 +3,14 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Literal, get_args
 
 from tacit.crypto import parse_fingerprint, parse_name
-from tacit.errors import ConfigError, InputError
+from tacit.errors import ConfigError
+from tacit.spec import Check, Problem, RefusedError, read_record, refuse
 from tacit.transport import Patience, Peer, parse_address
 
 Role = Literal["owner", "user", "dealer"]
@@ -24,44 +24,58 @@ ProtocolName = Literal["permuted", "sealed"]
 
 _LARGEST_BYTES = 1 << 20
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ChatParty:
     """Where a party listens, if it does, and the key by which it is known."""
 
-    key: str
-    address: str | None = None
+    key: Annotated[str, Check(parse_fingerprint)] | None = None
+    address: Annotated[str, Check(parse_address)] | None = None
 
-    def __post_init__(self) -> None:
-        parse_fingerprint(self.key)
-        if self.address is not None:
-            parse_address(self.address)
+
+@dataclass(frozen=True, kw_only=True)
+class ChatTable:
+    """[chat]: what it is called, and how it is kept private."""
+
+    name: Annotated[str, Check(parse_name)] = "chat"
+    protocol: ProtocolName | None = None
+    precision: PrecisionName = "fitted"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatFile:
     """What owner, user and dealer know of each other; the parties are called by what they do."""
 
-    parties: Mapping[str, ChatParty]
-    name: str = "chat"
-    protocol: ProtocolName | None = None
-    precision: PrecisionName = "fitted"
+    parties: Mapping[str, ChatParty] = field(default_factory=dict)
+    chat: ChatTable = field(default_factory=ChatTable)
     network: Patience = field(default_factory=Patience)
 
     def __post_init__(self) -> None:
-        parse_name(self.name)
+        wanted = ", ".join(ROLES)
+        if not self.parties:
+            refuse("parties", f"missing; wanted a table for each of {wanted}")
         if set(self.parties) != set(ROLES):
-            wanted, found = ", ".join(ROLES), ", ".join(self.parties) or "none"
-            raise ConfigError(f"parties: wanted {wanted}, got {found}")
-        keys = {self.parties[name].key: name for name in ROLES}
+            refuse("parties", f"wanted {wanted}, got {', '.join(self.parties)}")
+        missing = "missing; run `tacit keys {}` there and paste the line it prints"
+        problems = [
+            Problem(f"parties.{name}.key", missing.format(name))
+            for name in ROLES
+            if self.parties[name].key is None
+        ]
+        if problems:
+            raise RefusedError(*problems)
+        keys = {self.key(name): name for name in ROLES}
         for name in ROLES:
-            if (other := keys[self.parties[name].key]) != name:
-                raise ConfigError(
-                    f"parties.{name}.key: is the same as that of {other!r}: who is two of the "
-                    "three reads the words or has the weights"
+            if (other := keys[self.key(name)]) != name:
+                refuse(
+                    f"parties.{name}.key",
+                    f"is the same as that of {other!r}: who is two of the three reads the words or "
+                    "has the weights",
                 )
+
+    def key(self, name: str) -> str:
+        """Return the key of a party."""
+        return str(self.parties[name].key)
 
     def digest(self) -> bytes:
         """Hash what all three must share: everything but the addresses.
@@ -71,11 +85,9 @@ class ChatFile:
         Cost: 0 rounds, 0 bits.
         """
         content = {
-            "name": self.name,
-            "keys": {name: self.parties[name].key for name in ROLES},
+            "keys": {name: self.key(name) for name in ROLES},
             "network": asdict(self.network),
-            "precision": self.precision,
-            "protocol": self.protocol,
+            **asdict(self.chat),
         }
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         return hashlib.sha256(b"tacit chat 3\n" + text.encode()).digest()
@@ -83,7 +95,7 @@ class ChatFile:
     def peers(self, me: str) -> dict[str, Peer]:
         """Return the two others, as a party dials them."""
         return {
-            name: Peer(parse_address(party.address) if party.address else None, party.key)
+            name: Peer(parse_address(party.address) if party.address else None, self.key(name))
             for name, party in self.parties.items()
             if name != me
         }
@@ -112,11 +124,7 @@ def load_chat(path: Path) -> ChatFile:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
-    reading = _Reading(raw)
-    chat = reading.chat()
-    if chat is None:
-        raise ConfigError("\n  ".join([f"{path}:", *reading.problems]))
-    return chat
+    return read_record(raw, ChatFile, source=str(path))
 
 
 def write_chat(path: Path, parties: Mapping[str, ChatParty]) -> None:
@@ -125,81 +133,3 @@ def write_chat(path: Path, parties: Mapping[str, ChatParty]) -> None:
     for name, party in parties.items():
         lines += [f"[parties.{name}]", f'address = "{party.address}"', f'key = "{party.key}"', ""]
     path.write_text("\n".join(lines), encoding="utf-8")
-
-
-class _Reading:
-    """Reads the tables of one file, and notes every problem on the way."""
-
-    def __init__(self, raw: dict[str, object]) -> None:
-        self._raw = raw
-        self.problems: list[str] = []
-
-    def chat(self) -> ChatFile | None:
-        """Return the whole file, or None if there are problems."""
-        self._known("", self._raw, ["chat", "parties", "network"])
-        head = self._table("chat", self._raw, ["name", "protocol", "precision"])
-        choices = {"protocol": get_args(ProtocolName), "precision": get_args(PrecisionName)}
-        for key, value in head.items():
-            names = choices.get(key)
-            if not isinstance(value, str) or (names and value not in names):
-                wanted = f"one of {', '.join(names)}" if names else "a text"
-                self.problems.append(f"chat.{key}: wanted {wanted}, got {value!r}")
-        self._tried("chat.name", lambda: parse_name(str(head.get("name", "chat"))))
-        network = self._network()
-        parties = self._parties()
-        if self.problems:
-            return None
-        return self._tried("", lambda: ChatFile(parties=parties, network=network, **head))
-
-    def _network(self) -> Patience:
-        table = self._table("network", self._raw, [one.name for one in fields(Patience)])
-        for key, value in table.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                self.problems.append(f"network.{key}: wanted a number, got {value!r}")
-        given = {key: float(value) for key, value in table.items()} if not self.problems else {}
-        return self._tried("network", lambda: Patience(**given)) or Patience()
-
-    def _parties(self) -> dict[str, ChatParty]:
-        if "parties" not in self._raw:
-            self.problems.append("parties: missing; wanted a table for each of " + ", ".join(ROLES))
-        tables = self._table("parties", self._raw, None)
-        if tables and set(tables) != set(ROLES):
-            wanted, found = ", ".join(ROLES), ", ".join(tables)
-            self.problems.append(f"parties: wanted {wanted}, got {found}")
-        out = {}
-        for name in tables:
-            place = f"parties.{name}"
-            entry = self._table(name, tables, ["address", "key"], within="parties.")
-            if "key" not in entry:
-                text = f"missing; run `tacit keys {name}` there and paste the line it prints"
-                self.problems.append(f"{place}.key: {text}")
-                continue
-            texts = {key: str(value) for key, value in entry.items()}
-            party = self._tried(place, lambda: ChatParty(**texts))  # noqa: B023 - called at once
-            if party is not None:
-                out[name] = party
-        return out
-
-    def _table(
-        self, name: str, raw: Mapping[str, object], known: list[str] | None, *, within: str = ""
-    ) -> dict[str, Any]:  # as the file has them; checked by the caller
-        table = raw.get(name, {})
-        if not isinstance(table, dict):
-            self.problems.append(f"{within}{name}: wanted a table, got {table!r}")
-            return {}
-        if known is not None:
-            self._known(f"{within}{name}.", table, known)
-        return {key: value for key, value in table.items() if known is None or key in known}
-
-    def _known(self, place: str, table: Mapping[str, object], known: list[str]) -> None:
-        for key in table.keys() - set(known):
-            near = get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
-            self.problems.append(f"{place}{key}: unknown key{hint}")
-
-    def _tried(self, place: str, make: Callable[[], T]) -> T | None:
-        try:
-            return make()
-        except InputError as error:
-            self.problems.append(f"{place}: {error}" if place else str(error))
-            return None

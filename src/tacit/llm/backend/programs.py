@@ -38,16 +38,24 @@ from tacit.party import Session
 ServingRole = Literal["owner", "dealer"]
 
 
-class Program(Protocol):
-    """What a role does in the sessions of one user."""
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What a role does in the sessions of one user; a dealer keeps nothing between them."""
+
+    protocol: ChatProtocol
+    account: Account
+    run: Callable[[Session], None]
+    vault: OwnerVault | SealedVault | None = None
 
     def serve(self, session: Session) -> None:
         """Take part until the user leaves."""
-        ...
+        self.protocol.agree(session)
+        self.run(session)
 
     def sweep(self) -> None:
         """Forget what is not going to be taken up again."""
-        ...
+        if self.vault is not None:
+            self.vault.sweep()
 
 
 class Make(Protocol):
@@ -60,7 +68,19 @@ class Make(Protocol):
 
 def dealer_program(protocol: ChatProtocol) -> Make:
     """Return a maker of what the dealer does for a user."""
-    return lambda account, folder=None: _Dealer(protocol, account)
+
+    def make(account: Account, folder: Path | None = None) -> Program:
+        def run(session: Session) -> None:
+            a, device = hear(session, "owner"), protocol.device
+            if protocol.is_sealed:
+                reveal = protocol.reveal
+                serve_sealed_dealer(session, a, reveal=reveal, device=device, account=account)
+            else:
+                serve_dealer(session, a, counts=protocol.counts, device=device, account=account)
+
+        return Program(protocol, account, run)
+
+    return make
 
 
 def owner_program(
@@ -86,49 +106,17 @@ def owner_program(
     give_back_freed()
 
     def make(account: Account, folder: Path | None = None) -> Program:
-        if isinstance(vault, SealedVault):
-            return _Owner(protocol, vault.for_user(account, folder), serve)
-        return _Owner(protocol, vault.for_user(account), serve)
+        own = (account, folder) if protocol.is_sealed else (account,)
+        mine = vault.for_user(*own)
+
+        def run(session: Session) -> None:
+            announce(session, mine.architecture)
+            serve(session, mine)
+            mine.forget()  # who leaves in good order does not come back to a conversation
+
+        return Program(protocol, account, run, mine)
 
     return make
-
-
-@dataclass(frozen=True, eq=False)
-class _Owner:
-    """The owner's part, for one user."""
-
-    protocol: ChatProtocol
-    vault: OwnerVault | SealedVault
-    run: Callable[..., None]  # of its kind of vault
-
-    def serve(self, session: Session) -> None:
-        self.protocol.agree(session)
-        announce(session, self.vault.architecture)
-        self.run(session, self.vault)
-        self.vault.forget()  # who leaves in good order does not come back to a conversation
-
-    def sweep(self) -> None:
-        self.vault.sweep()
-
-
-@dataclass(frozen=True, eq=False)
-class _Dealer:
-    """The dealer's part, for one user; it keeps nothing between sessions."""
-
-    protocol: ChatProtocol
-    account: Account
-
-    def serve(self, session: Session) -> None:
-        chosen, account = self.protocol, self.account
-        chosen.agree(session)
-        a, device = hear(session, "owner"), chosen.device
-        if chosen.is_sealed:
-            serve_sealed_dealer(session, a, reveal=chosen.reveal, device=device, account=account)
-        else:
-            serve_dealer(session, a, counts=chosen.counts, device=device, account=account)
-
-    def sweep(self) -> None:
-        pass
 
 
 class Speaker(Protocol):

@@ -92,7 +92,7 @@ def own_identity(job: ChatFile, me: str, keys: Path) -> Identity:
     Raises:
         ConfigError: it is another one.
     """
-    return load_pinned(keys, me, job.parties[me].key, who="the chat")
+    return load_pinned(keys, me, job.key(me), who="the chat")
 
 
 @contextmanager
@@ -270,7 +270,7 @@ def enrol(jobs: Mapping[Path, ChatFile], keys: Path) -> None:
     file = keys / "owner.roles"
     with Once(file, "roster").held() as roster:
         found = {
-            f"{role} {job.parties[role].key}": path
+            f"{role} {job.key(role)}": path
             for path, job in jobs.items()
             for role in ("user", "dealer")
         }
@@ -327,18 +327,18 @@ def _program(
         return dealer_program(protocol)
     if model is None:
         raise ConfigError("the owner of a chat needs a model: name a folder or a GGUF file")
-    precision = protocol.bits(job.precision for job in jobs)
+    precision = protocol.bits(job.chat.precision for job in jobs)
     return owner_program(model, protocol, precision, is_dealt=is_dealt)
 
 
 def material_folder(job: ChatFile, keys: Path, material: Path | None) -> Path:
     """Return where an owner keeps the keys of what was dealt for one user, by the user's key."""
-    name = hashlib.sha256(job.parties["user"].key.encode()).hexdigest()[:16]
+    name = hashlib.sha256(job.key("user").encode()).hexdigest()[:16]
     return (material or keys / MATERIAL) / name
 
 
 def _quota(job: ChatFile, keys: Path, most: int | None) -> TokenQuota | None:
-    return None if most is None else TokenQuota(keys, job.parties["user"].key, most)
+    return None if most is None else TokenQuota(keys, job.key("user"), most)
 
 
 def _link_limits(most: int) -> LinkLimits:
@@ -364,7 +364,7 @@ class _Loop:
     ) -> None:
         self.program = program
         self._seat = seat
-        key = seat.job.parties["user"].key
+        key = seat.job.key("user")
         self._name = f"{name} ({key[:15]}…)"
         self._note = note
         self._stop = stop

@@ -122,7 +122,7 @@ def _last(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Tensor:
 @torch.no_grad()
 def _walk(model: LanguageModel, ids: Sequence[int], cache: Cache) -> Iterator[Tensor]:
     """Yield the stream in front of every layer, and behind the last."""
-    _check_ids(model.architecture, ids, cache)
+    check_ask(model.architecture, cache.length, ids)
     yield from walk_layers(model, model.weights["embed"][torch.tensor(ids)], cache)
 
 
@@ -184,7 +184,10 @@ def _behind(model: LanguageModel, name: str, x: Tensor) -> Tensor:
 
 def _attend(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_Sight") -> Tensor:
     a, name = model.architecture, f"layers.{layer}"
-    q, k, v = (_heads(a, linear(model, f"{name}.{part}", x)) for part in "qkv")
+    q, k, v = (
+        linear(model, f"{name}.{part}", x).reshape(*x.shape[:-1], -1, a.head_dim).transpose(-3, -2)
+        for part in "qkv"
+    )  # (…, heads, tokens, head_dim)
     if a.has_qk_norm:
         q, k = norm(model, f"{name}.q_norm", q), norm(model, f"{name}.k_norm", k)
     if sight.turns is not None:
@@ -194,11 +197,6 @@ def _attend(model: LanguageModel, layer: int, x: Tensor, cache: Cache, sight: "_
         q, k, v, attn_mask=sight.mask, scale=a.query_scale, enable_gqa=a.kv_heads != a.heads
     )
     return linear(model, f"{name}.o", mixed.transpose(-3, -2).flatten(-2))
-
-
-def _heads(a: Architecture, x: Tensor) -> Tensor:
-    # (…, heads, tokens, head_dim)
-    return x.reshape(*x.shape[:-1], -1, a.head_dim).transpose(-3, -2)
 
 
 class _Sight(NamedTuple):
@@ -220,17 +218,21 @@ def _see(
     return _Sight(angles, mask)
 
 
-def _check_ids(a: Architecture, ids: Sequence[int], cache: Cache) -> None:
-    if not ids:
-        raise DataError("wanted at least one token, got none")
-    if cache.length + len(ids) > a.context:
+def check_ask(a: Architecture, past: int, ids: Sequence[int], limit: int = 1) -> None:
+    """Refuse tokens that a model cannot read behind ``past`` others.
+
+    Raises:
+        DataError: there is none, one is not in the vocabulary, or the text does not fit the
+            context.
+    """
+    if not ids or limit < 1:
+        raise DataError(f"wanted at least one token to read and write, got {len(ids)}, {limit}")
+    if past + len(ids) > a.context:
         raise DataError(
-            f"the text is too long: {cache.length + len(ids)} tokens, the model's context is "
-            f"{a.context}"
+            f"the text is too long: {past + len(ids)} tokens, the model's context is {a.context}"
         )
-    for token in ids:
-        if not 0 <= token < a.vocab:
-            raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {token}")
+    if bad := [one for one in ids if not 0 <= one < a.vocab]:
+        raise DataError(f"token ids lie between 0 and {a.vocab - 1}, got {bad[0]}")
 
 
 def feed(model: LanguageModel, name: str, x: Tensor) -> Tensor:

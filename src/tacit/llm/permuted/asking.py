@@ -1,7 +1,6 @@
 """The user's online work: sees permuted values, computes what is not linear, answers."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,15 +14,11 @@ from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import Ranges, first_tally
 from tacit.llm.permuted.messages import Channel, encode, pack
-from tacit.llm.permuted.prepare import Prepared
-from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.prepare import PreparedBatch
+from tacit.llm.permuted.program import Function, MatrixProduct, Seen, run_end, run_layer, unknown
 
-
-class Shown(NamedTuple):
-    """Scores of all tokens, and how often each came before if that is shown: (rows, vocab)."""
-
-    scores: Tensor
-    counts: Tensor | None
+Shown = tuple[Tensor, Tensor | None]
+"""Scores of all tokens, and how often each came before if that is shown: (rows, vocab)."""
 
 
 class Asking:
@@ -42,7 +37,7 @@ class Asking:
         if has_kernels(plan):
             self._cuda = CudaAsking(plan, talk, cached, masked_kv, self._attend)
 
-    def prompt(self, prepared: Prepared, ids: Sequence[int], seen: Collection[int]) -> Tensor:
+    def prompt(self, prepared: PreparedBatch, ids: Sequence[int], seen: Collection[int]) -> Tensor:
         """Return what the owner is sent of the tokens of a prompt, as bytes.
 
         ``seen`` are the tokens that count as having come before; none if nothing is counted.
@@ -57,7 +52,7 @@ class Asking:
         tally[0, torch.tensor(sorted(seen), dtype=torch.int64)] += 1
         return torch.cat([octets, pack(tally, plan.count_bytes).reshape(-1)])
 
-    def choice(self, prepared: Prepared, run: int, place: int) -> Tensor:
+    def choice(self, prepared: PreparedBatch, run: int, place: int) -> Tensor:
         """Return what the owner is sent of a chosen place, as bytes."""
         choose = self.plan.choose()
         answer_mask = choose.answer_mask(prepared.prf, prepared.batch.runs)
@@ -65,34 +60,34 @@ class Asking:
         hot[0, place] = 1
         return choose.answer(answer_mask[run : run + 1], [hot])
 
-    def run(self, prepared: Prepared, run: int) -> Shown:
+    def run(self, prepared: PreparedBatch, run: int) -> Shown:
         """Go through all layers, and return the scores in the order of this run."""
         plan, batch, cuda = self.plan, prepared.batch, None
         if self._cuda is not None and prepared.cuda is not None:
             cuda = self._cuda
             cuda.run(prepared, run, prepared.cuda)
         else:
-            party = Party(self, prepared, run, batch.rows_of(run), batch.rows)
+            party = UserParty(self, prepared, run, batch.rows_of(run), batch.rows)
             for layer in range(plan.architecture.layers):
                 run_layer(party, plan, layer, party.stream)
         rows = batch.scored_by(run)
-        party = Party(self, prepared, run, rows, batch.scores)
+        party = UserParty(self, prepared, run, rows, batch.scores)
         seen = run_end(party, plan, party.stream, scored=rows.stop - rows.start)
         if cuda is not None:
             cuda.note(self.ranges)
         self.ranges.check()
-        return Shown(seen["scores"].cpu(), seen["counts"].cpu() if plan.counts else None)
+        return seen["scores"].cpu(), seen["counts"].cpu() if plan.counts else None
 
-    def _attend(self, prepared: Prepared, run: int, layer: int) -> None:
+    def _attend(self, prepared: PreparedBatch, run: int, layer: int) -> None:
         batch = prepared.batch
-        Party(self, prepared, run, batch.rows_of(run), batch.rows).attend(layer, [])
+        UserParty(self, prepared, run, batch.rows_of(run), batch.rows).attend(layer, [])
 
 
-class Party:
+class UserParty:
     """Walk a pass with what is shown: values in secret permutations, which it computes on."""
 
     def __init__(
-        self, asking: Asking, prepared: Prepared, run: int, rows: slice, total: int
+        self, asking: Asking, prepared: PreparedBatch, run: int, rows: slice, total: int
     ) -> None:
         """Walk a run of a batch, with its rows of what was drawn for ``total`` of them."""
         self._asking, self._prepared, self._run = asking, prepared, run
@@ -107,7 +102,7 @@ class Party:
     def _unknown(self, width: int) -> Tensor:
         return unknown(self._rows.stop - self._rows.start, width)
 
-    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+    def linear(self, product: MatrixProduct, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Leave it to the owner."""
         return self._unknown(product.outputs)
 

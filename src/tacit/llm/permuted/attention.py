@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from tacit import ring
-from tacit.llm.permuted.geometry import Grouped, Heads, Rowwise, grouped, inner, multiply
+from tacit.llm.permuted.geometry import Grouped, Heads, ScoreLayout, grouped, inner, multiply
 from tacit.llm.permuted.messages import Channel, Item, encode, wrap
-from tacit.llm.permuted.precision import Words
+from tacit.llm.permuted.precision import WordSizes
 from tacit.llm.permuted.prf_stream import PrfStream
 
 
@@ -31,9 +31,9 @@ class Incremental:
 
     label: str
     heads: Heads
-    layout: Rowwise
+    layout: ScoreLayout
     fresh: int  # rows to send masked
-    words: Words
+    words: WordSizes
 
     @property
     def rows(self) -> int:
@@ -221,7 +221,7 @@ class Resent:
     label: str
     heads: Heads
     n: int
-    words: Words
+    words: WordSizes
 
     @property
     def _query_shape(self) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, wraps
+from typing import Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
@@ -11,17 +12,35 @@ from tacit.llm.model.architecture import Architecture
 from tacit.llm.model.rotary import turns
 from tacit.llm.permuted.attention import Incremental, Resent
 from tacit.llm.permuted.batch import Batch
-from tacit.llm.permuted.exchange import Answer, Exchange, Reveal
-from tacit.llm.permuted.geometry import Heads, heads_of, rows_of
+from tacit.llm.permuted.exchange import AnsweredValue, Exchange, ShownValue
+from tacit.llm.permuted.geometry import Heads, rows_of
 from tacit.llm.permuted.messages import WORD_BYTES
 from tacit.llm.permuted.precision import (
     OUT_SPARE,
     QUERY_SPARE,
     Precision,
-    Words,
+    WordSizes,
 )
 
 Attention = Incremental | Resent
+
+
+P = ParamSpec("P")
+
+
+def _once(
+    make: Callable[Concatenate["Blueprint", P], Exchange],
+) -> Callable[Concatenate["Blueprint", P], Exchange]:
+    """Make an exchange when it is first asked for: a pass asks for each many times."""
+
+    @wraps(make)
+    def made(plan: "Blueprint", /, *args: P.args, **named: P.kwargs) -> Exchange:
+        key = make.__name__, *args
+        if key not in plan._made:
+            plan._made[key] = make(plan, *args, **named)
+        return plan._made[key]
+
+    return made
 
 
 @dataclass(frozen=True)
@@ -40,7 +59,8 @@ class Blueprint:
     @cached_property
     def heads(self) -> Heads:
         """Return the heads of the model."""
-        return heads_of(self.architecture)
+        a = self.architecture
+        return Heads(a.kv_heads, a.heads // a.kv_heads, a.head_dim)
 
     @cached_property
     def inner(self) -> int:
@@ -163,7 +183,7 @@ class Blueprint:
         return min(WORD_BYTES, -(-(8 * self.wide_bytes - (p.stream - p.skip)) // 8))
 
     @cached_property
-    def words(self) -> Words:
+    def words(self) -> WordSizes:
         """Return the bits and bytes of attention."""
         p, is_turned = self.precision, self.architecture.positions != "learned"
         bits = p.stream if self.is_lean else p.query
@@ -171,26 +191,19 @@ class Blueprint:
         return p.words(2 * bits, -(-(8 * self.wide_bytes + self.out_drop) // 8))
 
     @cached_property
-    def _made(self) -> dict[tuple[str, int], Exchange]:
+    def _made(self) -> dict[tuple[object, ...], Exchange]:
         return {}
-
-    def _once(self, name: str, layer: int, make: Callable[[int], Exchange]) -> Exchange:
-        """Make an exchange when it is first asked for: a pass asks for each many times."""
-        made = self._made.get((name, layer))
-        if made is None:
-            made = self._made[name, layer] = make(layer)
-        return made
 
     def _reveal(
         self, name: str, width: int, permutation: str, frac_bits: int, look: int, *, span: int = 0
-    ) -> Reveal:
+    ) -> ShownValue:
         """Show a masked value with at least ``look`` bits, as many as fit the bytes that takes."""
         span = min(span or self.precision.reach, 8 * WORD_BYTES - frac_bits)
         nbytes = min(8 * WORD_BYTES, min(look, frac_bits) + span + 7) // 8
         drop = max(0, frac_bits + span - 8 * nbytes)
-        return Reveal(name, width, permutation, frac_bits, nbytes, drop)
+        return ShownValue(name, width, permutation, frac_bits, nbytes, drop)
 
-    def _stream(self, look: int) -> Reveal:
+    def _stream(self, look: int) -> ShownValue:
         """Show the stream where a layer starts, or behind the last."""
         a, p = self.architecture, self.precision
         return self._reveal("x", a.width, "x", p.stream, look, span=p.stream_span)
@@ -204,25 +217,25 @@ class Blueprint:
         a, p = self.architecture, self.precision
         return p.look if a.skips_from_norm and a.residual_scale > 1 and layer else p.raw_look
 
+    @_once
     def project(self, layer: int) -> Exchange:
         """Norm; unless lean, queries, keys and values with it, and back with few bits."""
-        return self._once("project", layer, self._project)
-
-    def _project(self, layer: int) -> Exchange:
         a, p = self.architecture, self.precision
         look, keys = self._raw_look(layer), self.query_bytes
         if self.is_lean:
             stream = self._stream(look)
-            answer = Answer("h", a.width, "x", p.activation, keys)
+            answer = AnsweredValue("h", a.width, "x", p.activation, keys)
             return Exchange(f"{layer}.project", (stream,), (answer,))
         parts = [
             ("q", self.inner, keys),
             ("k", self.kv, keys),
             ("v", self.kv, self.words.value_bytes),
         ]
-        answers = [Answer(name, width, name, p.query, nbytes) for name, width, nbytes in parts]
+        answers = [
+            AnsweredValue(name, width, name, p.query, nbytes) for name, width, nbytes in parts
+        ]
         if a.skips_from_norm:  # it goes no further than the next look
-            answers.append(Answer("h", a.width, "x", p.activation, p.word_bytes(p.stream)))
+            answers.append(AnsweredValue("h", a.width, "x", p.activation, p.word_bytes(p.stream)))
         names = ("q", "k", "v", "q norm", "k norm")
         reveals = [
             self._reveal(name, width, name, p.raw, look)
@@ -239,45 +252,41 @@ class Blueprint:
         stream, bias = self._stream(look), f"{layer}.qkv"
         return Exchange(f"{layer}.project", (stream, *reveals), tuple(answers), bias)
 
+    @_once
     def post(self, layer: int, part: int) -> Exchange:
         """Norm of what attention (1) or the mlp (2) adds to the stream."""
-        return self._once(f"post{part}", layer, partial(self._post, part))
-
-    def _post(self, part: int, layer: int) -> Exchange:
         a, p = self.architecture, self.precision
         bits, span = (p.middle, p.reach) if part == 1 else (p.stream, p.stream_span)
         reveal = self._reveal("x", a.width, "x", bits, p.raw_look, span=span)
-        answer = Answer("h", a.width, "x", p.activation, self.wide_bytes)
+        answer = AnsweredValue("h", a.width, "x", p.activation, self.wide_bytes)
         return Exchange(f"{layer}.post{part}", (reveal,), (answer,))
 
+    @_once
     def middle(self, layer: int) -> Exchange:
         """Norm behind attention, and the stream back with few bits."""
-        return self._once("middle", layer, self._middle)
-
-    def _middle(self, layer: int) -> Exchange:
         a, p = self.architecture, self.precision
         if a.skips_from_norm:
-            answers = [Answer("h", a.width, "x", p.activation, self.wide_bytes)]
+            answers = [AnsweredValue("h", a.width, "x", p.activation, self.wide_bytes)]
             look = p.look if a.residual_scale > 1 else p.raw_look
         else:
-            answers = [Answer("h", a.width, "x", p.activation, p.narrow_bytes)]
-            answers.append(Answer("x", a.width, "x", p.skip, self.skip_bytes))
+            answers = [AnsweredValue("h", a.width, "x", p.activation, p.narrow_bytes)]
+            answers.append(AnsweredValue("x", a.width, "x", p.skip, self.skip_bytes))
             look = max(p.raw_look, p.skip)
         reveal = self._reveal("x", a.width, "x", self.middle_bits, look)
         return Exchange(f"{layer}.middle", (reveal,), tuple(answers))
 
+    @_once
     def activate(self, layer: int) -> Exchange:
         """Activation; both branches of a gated one in the same order."""
-        return self._once("activate", layer, self._activate)
-
-    def _activate(self, layer: int) -> Exchange:
         a, p = self.architecture, self.precision
         names = ("gate", "up") if a.has_gate else ("up",)
         reveals = tuple(
             self._reveal(name, a.ffn, "f", p.stream, p.look, span=p.span) for name in names
         )
         return Exchange(
-            f"{layer}.act", reveals, (Answer("y", a.ffn, "f", p.activation, self.wide_bytes),)
+            f"{layer}.act",
+            reveals,
+            (AnsweredValue("y", a.ffn, "f", p.activation, self.wide_bytes),),
         )
 
     @cached_property
@@ -290,18 +299,16 @@ class Blueprint:
         is_bare = a.norm == "rms" and not (a.has_bias or a.has_post_norm)
         return is_bare and self.precision.can_merge
 
+    @_once
     def merge(self, layer: int) -> Exchange:
         """Norm behind attention and activation in one: the stream, both branches before it."""
-        return self._once("merge", layer, self._merge)
-
-    def _merge(self, layer: int) -> Exchange:
         a, p = self.architecture, self.precision
         names = ("gate", "up") if a.has_gate else ("up",)
         stream = self._reveal("x", a.width, "x", p.middle, max(p.raw_look, p.skip))
         reveals = (self._reveal(name, a.ffn, "f", p.merged, p.raw_look) for name in names)
         answers = (
-            Answer("y", a.ffn, "f", p.activation, self.wide_bytes),
-            Answer("x", a.width, "x", p.skip, self.skip_bytes),
+            AnsweredValue("y", a.ffn, "f", p.activation, self.wide_bytes),
+            AnsweredValue("x", a.width, "x", p.skip, self.skip_bytes),
         )
         return Exchange(f"{layer}.merge", (stream, *reveals), answers)
 
@@ -316,7 +323,7 @@ class Blueprint:
             return None
         a, p = self.architecture, self.precision
         reveal = self._stream(p.raw_look)
-        answer = Answer("h", a.width, "x", p.activation, p.narrow_bytes)
+        answer = AnsweredValue("h", a.width, "x", p.activation, p.narrow_bytes)
         return Exchange("last", (reveal,), (answer,))
 
     def score(self) -> Exchange:
@@ -328,7 +335,7 @@ class Blueprint:
         if self.is_raw_output:
             reveals.insert(0, self._stream(look))
         if self.counts:
-            reveals.append(Reveal("counts", a.vocab, "vocab", 0, self.count_bytes))
+            reveals.append(ShownValue("counts", a.vocab, "vocab", 0, self.count_bytes))
         return Exchange("out", tuple(reveals), ())
 
     def choose(self) -> Exchange:
@@ -336,7 +343,7 @@ class Blueprint:
         return Exchange(
             "out",
             (),
-            (Answer("hot", self.architecture.vocab, "vocab", 0, self.wide_bytes),),
+            (AnsweredValue("hot", self.architecture.vocab, "vocab", 0, self.wide_bytes),),
         )
 
     def attention(self, layer: int, batch: Batch, run: int) -> Attention:

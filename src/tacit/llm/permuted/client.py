@@ -24,7 +24,7 @@ from tacit.llm.permuted.forecast import Network, stolen_leak
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.messages import send_packed
 from tacit.llm.permuted.precision import Precision
-from tacit.llm.permuted.prepare import Prepared, Preparing
+from tacit.llm.permuted.prepare import PreparedBatch, Preparing
 from tacit.llm.permuted.program import parts
 from tacit.llm.permuted.setup import (
     MaskedWeights,
@@ -186,7 +186,7 @@ class Prefetch:
         )
         self._arrive = ThreadPoolExecutor(1, thread_name_prefix=f"tacit-arrive-{index}")
         self._batches: Iterator[Batch] = iter(())
-        self._out: deque[tuple[Future[Prepared], Future[Tensor]]] = deque()
+        self._out: deque[tuple[Future[PreparedBatch], Future[Tensor]]] = deque()
 
     def plan(self, batches: Iterator[Batch]) -> None:
         """Set what to order next; what was ordered before and not taken is dropped."""
@@ -194,7 +194,7 @@ class Prefetch:
         self._out.clear()
         self._top_up()
 
-    def take(self, on_wait: Wait) -> tuple[Prepared, Tensor]:
+    def take(self, on_wait: Wait) -> tuple[PreparedBatch, Tensor]:
         """Return the next order and its pads when its material is there; order what follows."""
         prepared, arrived = self._out.popleft()
         self._top_up()
@@ -224,7 +224,7 @@ class Prefetch:
                 )
             )
 
-    def _make(self, batch: Batch) -> Prepared:
+    def _make(self, batch: Batch) -> PreparedBatch:
         session, owner = self._client.session, self._client.seats.owner
         names = parts(self._client.plan, batch)
 

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError
-from tacit.llm.model.plain import Between, no_word
+from tacit.llm.model.plain import Between, check_ask, no_word
 from tacit.llm.parties import Wait
 from tacit.llm.permuted.asking import Asking, Shown
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.client import Client, Memory, Prefetch
 from tacit.llm.permuted.forecast import choose_form, leaks
 from tacit.llm.permuted.messages import CLOSE, NAME, RUN, STEP, Channel
-from tacit.llm.permuted.prepare import Prepared
+from tacit.llm.permuted.prepare import PreparedBatch
 from tacit.llm.permuted.prf_stream import picks, shift_of, unpad
-from tacit.llm.sampling import Sampling, check_ask, chooser, penalise
+from tacit.llm.sampling import Sampling, chooser, penalise
 
 Choose = Callable[[Tensor], int]
 """Given the scores of all tokens, in an order that the user does not know, choose a place."""
@@ -30,7 +30,7 @@ Adjust = Callable[[Tensor, Tensor], Tensor]
 class _At:
     """A run of a batch whose scores are known, or will be."""
 
-    prepared: Prepared
+    prepared: PreparedBatch
     pads: Tensor
     run: int = 0
 
@@ -123,8 +123,8 @@ class Conversation:
         check_ask(self._plan.architecture, len(self.memory.read), ids, 1)
         first = next(self._batches(len(ids), 0, chunk=len(ids), scored=len(ids)))
         self._prefetch.plan(iter([first]))
-        _, shown = self._read(ids, on_wait)
-        return shown.scores
+        _, (scores, _) = self._read(ids, on_wait)
+        return scores
 
     def close(self) -> None:
         """End the conversation at all parties."""

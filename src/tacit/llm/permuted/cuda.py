@@ -17,8 +17,8 @@ from tacit.llm.permuted import kernels
 from tacit.llm.permuted.attention import Incremental
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.cuda_graph import MessageLink, Size
-from tacit.llm.permuted.exchange import Answer, Exchange, Look, spans
+from tacit.llm.permuted.cuda_graph import MessageLink, MessageSize
+from tacit.llm.permuted.exchange import AnsweredValue, Exchange, LookMaterial, spans
 from tacit.llm.permuted.material import BatchMaterial
 from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.program import exchanges
@@ -74,7 +74,7 @@ def is_capturable(plan: Blueprint, batch: Batch) -> bool:
 class Slot:
     """Where an answer lies in its message: its span's first byte, its place and size there."""
 
-    answer: Answer
+    answer: AnsweredValue
     at: int
     first: int
     total: int
@@ -106,12 +106,12 @@ class Heading:
         self._wide = power(heads.dim)
         kinds = {"learned": 0, "rotary": 1, "rotary2d": 2}[plan.architecture.positions]
         self.half = heads.dim // (2 * kinds) if kinds else 0
-        self.seen = Size(0, heads.count * words.seen_bytes)
-        self.weights = Size(0, heads.count * words.value_bytes)
-        self.result = Size(plan.inner * words.value_bytes)
+        self.seen = MessageSize(0, heads.count * words.seen_bytes)
+        self.weights = MessageSize(0, heads.count * words.value_bytes)
+        self.result = MessageSize(plan.inner * words.value_bytes)
         self.widths = (plan.inner, plan.kv, plan.kv)
         self.nbytes = (words.key_bytes, words.key_bytes, words.value_bytes)
-        self.masked_qkv = Size(sum(map(prod, zip(self.widths, self.nbytes, strict=True))))
+        self.masked_qkv = MessageSize(sum(map(prod, zip(self.widths, self.nbytes, strict=True))))
 
     def scores(self, query: Tensor, keys: Tensor, place: Tensor, most: int) -> Tensor:
         """Multiply a query with all keys: (heads · n,), without the bits that nobody sees."""
@@ -171,7 +171,7 @@ _GROWING = {*_USER, "permutation", "delta", "answer_correction"}
 """Vectors of attention with a number for every head and key: they have room for longer texts."""
 
 
-class Sheet:
+class VectorSheet:
     """Where the vectors of a run lie in the one that holds them all."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
@@ -212,7 +212,7 @@ class Laid:
 
     most: int
     is_capturable: bool
-    sheet: Sheet
+    sheet: VectorSheet
     runs: list[Tensor]
 
 
@@ -248,7 +248,7 @@ def lay_out_material(plan: Blueprint, offline: BatchMaterial) -> Laid:
         whole = material.sums | {
             f"{label}.{part.name}": getattr(look, part.name)
             for label, look in material.looks.items()
-            for part in fields(Look)
+            for part in fields(LookMaterial)
         }
         for run, row in enumerate(rows):
             row.update({name: words[run] for name, words in whole.items()})
@@ -262,7 +262,7 @@ def _laid(
     plan: Blueprint, batch: Batch, rows: list[dict[str, Tensor]], *, is_capturable: bool
 ) -> Laid:
     most = room(batch.end)
-    sheet = Sheet(
+    sheet = VectorSheet(
         {
             name: most * plan.heads.count
             if name.partition(".attention.")[2] in _GROWING

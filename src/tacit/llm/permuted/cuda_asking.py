@@ -9,15 +9,15 @@ from torch import Tensor
 from tacit.llm.permuted import kernels
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import Heading, Laid, Slot, blocks, power, slots
-from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
+from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, MessageSize, Mute
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import Ranges
 from tacit.llm.permuted.messages import Channel
-from tacit.llm.permuted.prepare import Prepared
+from tacit.llm.permuted.prepare import PreparedBatch
 from tacit.llm.permuted.program import (
     Function,
-    Product,
+    MatrixProduct,
     Seen,
     cut,
     exchanges,
@@ -26,7 +26,7 @@ from tacit.llm.permuted.program import (
     unknown,
 )
 
-Attend = Callable[[Prepared, int, int], None]
+Attend = Callable[[PreparedBatch, int, int], None]
 _MARKS = 16  # masked values of one layer whose ends are noted, at most
 
 
@@ -73,7 +73,7 @@ class CudaAsking:
         self._shown_bytes = max(one.shown_bytes for one in found)
         self._captures = device.type == "cuda"
 
-    def run(self, prepared: Prepared, run: int, masks: Laid) -> None:
+    def run(self, prepared: PreparedBatch, run: int, masks: Laid) -> None:
         """Go through all layers."""
         past, device = prepared.batch.past + run, self._plan.device
         stage = self._stage(masks)
@@ -125,7 +125,7 @@ class CudaAsking:
         return record
 
     def _pass(
-        self, link: MessageLink, stage: _Stage, most: int, slow: tuple[Prepared, int] | None
+        self, link: MessageLink, stage: _Stage, most: int, slow: tuple[PreparedBatch, int] | None
     ) -> None:
         self._noted = []
         a, party = self._plan.architecture, _Party(self, link, stage, most, slow)
@@ -161,12 +161,12 @@ class _Party:
         link: MessageLink,
         stage: _Stage,
         most: int,
-        slow: tuple[Prepared, int] | None,
+        slow: tuple[PreparedBatch, int] | None,
     ) -> None:
         self._asking, self._link, self._stage, self._most = asking, link, stage, most
         self._slow, self._heading = slow, asking.heading
 
-    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+    def linear(self, product: MatrixProduct, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Leave it to the owner."""
         return unknown(1, product.outputs)
 
@@ -184,7 +184,7 @@ class _Party:
         out = self._link.empty(exchange.answer_bytes)
         for slot in self._asking.slots[exchange.label]:
             _encode(slot, values[slot.answer.name], stats, answer_mask[slot.start :], out)
-        self._link.send(out, Size(exchange.answer_bytes, is_row=True))
+        self._link.send(out, MessageSize(exchange.answer_bytes, is_row=True))
         return [unknown(1, one.width) for one in exchange.answers]
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:
@@ -201,7 +201,7 @@ class _Party:
 
     def _see(self, exchange: Exchange) -> dict[str, Tensor]:
         """Receive what is shown, as doubles that lie end to end."""
-        octets = self._link.recv(Size(exchange.shown_bytes, is_row=True))
+        octets = self._link.recv(MessageSize(exchange.shown_bytes, is_row=True))
         reveal_mask, reveals = (
             self._stage.parts[f"{exchange.label}.reveal_mask"],
             iter(exchange.reveals),

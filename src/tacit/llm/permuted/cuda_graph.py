@@ -15,7 +15,7 @@ from tacit.llm.permuted.messages import Channel
 _ONE_AT_A_TIME = threading.Lock()  # what one thread records, another's recording may not disturb
 
 
-class Size(NamedTuple):
+class MessageSize(NamedTuple):
     """The bytes of a message: some, and more for every token of the text."""
 
     fixed: int
@@ -34,11 +34,11 @@ class MessageLink(Protocol):
         """Return memory for a message."""
         ...
 
-    def send(self, octets: Tensor, size: Size) -> None:
+    def send(self, octets: Tensor, size: MessageSize) -> None:
         """Send the first bytes, as many as the size says."""
         ...
 
-    def recv(self, size: Size) -> Tensor:
+    def recv(self, size: MessageSize) -> Tensor:
         """Receive a message, in memory that may be longer."""
         ...
 
@@ -54,12 +54,12 @@ class Live:
         """Return memory for a message."""
         return torch.empty(size, dtype=torch.uint8, device=self._device)
 
-    def send(self, octets: Tensor, size: Size) -> None:
+    def send(self, octets: Tensor, size: MessageSize) -> None:
         """Send a message."""
         octets = octets[: size.at(self._tokens)]
         self._channel.send_bytes(octets.view(1, -1) if size.is_row else octets)
 
-    def recv(self, size: Size) -> Tensor:
+    def recv(self, size: MessageSize) -> Tensor:
         """Receive a message."""
         count = size.at(self._tokens)
         if size.is_row:
@@ -78,10 +78,10 @@ class Mute:
         """Return memory for a message."""
         return torch.empty(size, dtype=torch.uint8, device=self._inbox.device)
 
-    def send(self, octets: Tensor, size: Size) -> None:
+    def send(self, octets: Tensor, size: MessageSize) -> None:
         """Send nothing."""
 
-    def recv(self, size: Size) -> Tensor:
+    def recv(self, size: MessageSize) -> Tensor:
         """Return what nobody sent."""
         return self._inbox
 
@@ -91,7 +91,7 @@ class _Step(NamedTuple):
 
     graph: torch.cuda.CUDAGraph | None
     octets: Tensor | None
-    size: Size
+    size: MessageSize
     is_sent: bool
 
 
@@ -120,7 +120,7 @@ class Capture:
     def __exit__(self, *error: object) -> None:
         try:
             if self._graph is not None:
-                self._end(None, Size(0), is_sent=False)
+                self._end(None, MessageSize(0), is_sent=False)
         finally:
             self._context.__exit__(*error)
             _ONE_AT_A_TIME.release()
@@ -134,17 +134,17 @@ class Capture:
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
 
-    def send(self, octets: Tensor, size: Size) -> None:
+    def send(self, octets: Tensor, size: MessageSize) -> None:
         """Note that a message leaves here."""
         self._end(octets, size, is_sent=True)
 
-    def recv(self, size: Size) -> Tensor:
+    def recv(self, size: MessageSize) -> Tensor:
         """Note that a message is wanted here."""
         self._steps.append(_Step(None, None, size, is_sent=False))
         self.begin()
         return self._inbox
 
-    def _end(self, octets: Tensor | None, size: Size, *, is_sent: bool) -> None:
+    def _end(self, octets: Tensor | None, size: MessageSize, *, is_sent: bool) -> None:
         assert self._graph is not None  # noqa: S101 - a pass computes what it sends
         self._graph.capture_end()
         self._steps.append(_Step(self._graph, octets, size, is_sent=is_sent))

@@ -10,12 +10,12 @@ from tacit import ring
 from tacit.llm.permuted import kernels
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import Heading, Laid, blocks, lay_out_material
-from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, Mute, Size
+from tacit.llm.permuted.cuda_graph import Capture, Live, MessageLink, MessageSize, Mute
 from tacit.llm.permuted.exchange import Exchange
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.material import BatchMaterial
 from tacit.llm.permuted.messages import Channel
-from tacit.llm.permuted.program import Function, Product, Seen, cut, exchanges, run_layer
+from tacit.llm.permuted.program import Function, MatrixProduct, Seen, cut, exchanges, run_layer
 from tacit.llm.permuted.weights import Weights
 
 Attend = Callable[[BatchMaterial, int, int, list[Tensor]], Tensor]
@@ -145,7 +145,7 @@ class _Party:
         self._window_of = serving.plan.architecture.window_of
         self._heading, self._attend_slowly = serving.heading, serving.attend_slowly
 
-    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+    def linear(self, product: MatrixProduct, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Add a product to what corrects it, in place."""
         out = self._stage.parts[product.name]
         if product.skip is not None and skip is not None:
@@ -162,7 +162,7 @@ class _Party:
     def look(self, exchange: Exchange, shown: list[Tensor], function: Function) -> list[Tensor]:
         """Show values in a secret permutation, and take the answer; biases are in the material."""
         self.show(exchange, shown, function)
-        octets = self._link.recv(Size(exchange.answer_bytes, is_row=True))
+        octets = self._link.recv(MessageSize(exchange.answer_bytes, is_row=True))
         parts, key = self._stage.parts, exchange.label
         answer_correction, places = parts[f"{key}.answer_correction"], parts[f"{key}.answered"]
         out, at, start = torch.empty_like(answer_correction), 0, 0
@@ -203,7 +203,7 @@ class _Party:
             )
             at += span.width * span.nbytes
             start += span.width
-        self._link.send(out, Size(exchange.shown_bytes, is_row=True))
+        self._link.send(out, MessageSize(exchange.shown_bytes, is_row=True))
         return {}
 
     def attend(self, layer: int, qkv: list[Tensor]) -> Tensor:

@@ -32,7 +32,7 @@ from tacit.llm.permuted.prepare import Masking
 from tacit.llm.permuted.prf_stream import PrfStream, deal_pads
 from tacit.llm.permuted.program import (
     Function,
-    Product,
+    MatrixProduct,
     Seen,
     parts,
     run_end,
@@ -161,7 +161,7 @@ class _Party:
         self.dealt: list[Tensor] = []
         self.permutations: dict[str, Tensor] = {}
 
-    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+    def linear(self, product: MatrixProduct, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Compute U·r + w, and what gives the result a fresh mask."""
         out = _dealt(self._weights, self._user, product.name, x)
         if product.skip is not None and skip is not None:

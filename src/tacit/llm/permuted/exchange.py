@@ -20,7 +20,7 @@ from tacit.llm.permuted.prf_stream import PrfStream
 
 
 @dataclass(frozen=True)
-class Reveal:
+class ShownValue:
     """A masked value that the user sees, its entries in the secret permutation of that name.
 
     Both shares lose their lowest ``drop`` bits first. In the smaller ring that is left, the sum of
@@ -47,7 +47,7 @@ class Reveal:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnsweredValue:
     """A masked value that the user sends back, in the order that it was shown."""
 
     name: str
@@ -68,17 +68,17 @@ class Exchange:
     """
 
     label: str
-    reveals: tuple[Reveal, ...]
-    answers: tuple[Answer, ...]
+    reveals: tuple[ShownValue, ...]
+    answers: tuple[AnsweredValue, ...]
     bias: str = ""  # what the owner adds to the first answers, if it has it
 
     @cached_property
-    def shown(self) -> list["Span"]:
+    def shown(self) -> list["PackedSpan"]:
         """Return how the revealed masked values are packed."""
         return spans(self.reveals)
 
     @cached_property
-    def answered(self) -> list["Span"]:
+    def answered(self) -> list["PackedSpan"]:
         """Return how the answers are packed."""
         return spans(self.answers)
 
@@ -99,26 +99,28 @@ class Exchange:
 
     def permutations(self, prf: PrfStream, rows: int) -> dict[str, Tensor]:
         """Draw the secret permutations, as the owner or the dealer: (rows, width) each."""
-        values: dict[str, Reveal | Answer] = {one.permutation: one for one in self.answers}
+        values: dict[str, ShownValue | AnsweredValue] = {
+            one.permutation: one for one in self.answers
+        }
         values |= {one.permutation: one for one in self.reveals}
         return {
             permutation: self._shuffled(prf, rows, one)
-            if isinstance(one, Reveal) and one.heads
+            if isinstance(one, ShownValue) and one.heads
             else prf.shuffles(f"{self.label}.{permutation}", rows, one.width)
             for permutation, one in values.items()
         }
 
-    def _shuffled(self, prf: PrfStream, rows: int, value: Reveal) -> Tensor:
+    def _shuffled(self, prf: PrfStream, rows: int, value: ShownValue) -> Tensor:
         """Draw an order of heads, and one within each."""
         dim = value.width // value.heads
         heads = prf.shuffles(f"{self.label}.{value.group}", rows, value.heads).unsqueeze(2)
         within = prf.shuffles(f"{self.label}.{value.permutation}", rows * value.heads, dim)
         return (heads * dim + within.view(rows, value.heads, dim)).flatten(1)
 
-    def look(self, permutations: dict[str, Tensor], dealt: list[Tensor]) -> "Look":
+    def look(self, permutations: dict[str, Tensor], dealt: list[Tensor]) -> "LookMaterial":
         """Lay the owner's material end to end, as `show` and `take` want it."""
         shown = len(self.shown)
-        return Look(
+        return LookMaterial(
             shown=_places(self.reveals, permutations),
             answered=_places(self.answers, permutations),
             reveal_correction=_row(dealt[:shown]),
@@ -159,7 +161,7 @@ class Exchange:
             out += _cut(self.answer_mask(user, rows) - masks, self.answered)
         return out
 
-    def show(self, look: "Look", shares: list[Tensor]) -> Tensor:
+    def show(self, look: "LookMaterial", shares: list[Tensor]) -> Tensor:
         """Compute the owner's message from m of every revealed value: uint8 (rows, shown_bytes)."""
         words = self._lined_up(shares).gather(1, look.shown).add_(look.reveal_correction)
         return _packed(words, self.shown)
@@ -182,7 +184,7 @@ class Exchange:
         """Compute the user's message from the words of every answer: uint8."""
         return _packed(_row(values) - answer_mask, self.answered)
 
-    def take(self, look: "Look", answer: Tensor) -> list[Tensor]:
+    def take(self, look: "LookMaterial", answer: Tensor) -> list[Tensor]:
         """Put the user's answers in their own order, as the owner: m of every answered value."""
         words = _row(_unpacked(answer, self.answered)) + look.answer_correction
         out = torch.empty_like(words).scatter_(1, look.answered, words)
@@ -198,7 +200,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class LookMaterial:
     """The owner's part of an exchange, all masked values laid end to end.
 
     Attributes:
@@ -213,9 +215,9 @@ class Look:
     reveal_correction: Tensor
     answer_correction: Tensor
 
-    def at(self, rows: slice) -> "Look":
+    def at(self, rows: slice) -> "LookMaterial":
         """Return the part of some of the rows."""
-        return Look(
+        return LookMaterial(
             self.shown[rows],
             self.answered[rows],
             self.reveal_correction[rows],
@@ -224,7 +226,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Span:
+class PackedSpan:
     """Neighbouring masked values with words of one length and scale: they are packed together."""
 
     nbytes: int
@@ -238,33 +240,33 @@ class Span:
         return sum(self.widths)
 
 
-Values = tuple[Reveal, ...] | tuple[Answer, ...]
+Values = tuple[ShownValue, ...] | tuple[AnsweredValue, ...]
 
 
-def spans(values: Values) -> list[Span]:
+def spans(values: Values) -> list[PackedSpan]:
     """Group neighbouring masked values that are packed together."""
-    out: list[Span] = []
+    out: list[PackedSpan] = []
     for one in values:
-        bits, is_cut = (one.seen_bits, one.drop > 0) if isinstance(one, Reveal) else (0, False)
+        bits, is_cut = (one.seen_bits, one.drop > 0) if isinstance(one, ShownValue) else (0, False)
         last = out[-1] if out else None
         if last and (last.nbytes, last.seen_bits, last.is_cut) == (one.nbytes, bits, is_cut):
             last.widths.append(one.width)
         else:
-            out.append(Span(one.nbytes, bits, is_cut, [one.width]))
+            out.append(PackedSpan(one.nbytes, bits, is_cut, [one.width]))
     return out
 
 
-def _cut(words: Tensor, found: list[Span]) -> list[Tensor]:
+def _cut(words: Tensor, found: list[PackedSpan]) -> list[Tensor]:
     """Cut words laid end to end into spans."""
     return list(words.split_with_sizes([span.width for span in found], 1))
 
 
-def _packed(words: Tensor, found: list[Span]) -> Tensor:
+def _packed(words: Tensor, found: list[PackedSpan]) -> Tensor:
     parts = zip(found, _cut(words, found), strict=True)
     return _row([pack(part, span.nbytes) for span, part in parts])
 
 
-def _unpacked(octets: Tensor, found: list[Span]) -> list[Tensor]:
+def _unpacked(octets: Tensor, found: list[PackedSpan]) -> list[Tensor]:
     parts = octets.split_with_sizes([span.width * span.nbytes for span in found], 1)
     return [unpack(part, span.nbytes) for span, part in zip(found, parts, strict=True)]
 

@@ -79,13 +79,8 @@ def _by_parts(left: Tensor, right: Tensor) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
-def heads_of(a: Architecture) -> Heads:
-    """Return the heads of a model."""
-    return Heads(a.kv_heads, a.heads // a.kv_heads, a.head_dim)
-
-
 @dataclass(frozen=True, eq=False)
-class Rowwise:
+class ScoreLayout:
     """Where scores lie: dense as (rows, heads, n), packed without the places that are hidden.
 
     Attributes:
@@ -148,19 +143,19 @@ class Rowwise:
 @lru_cache(maxsize=16)
 def rows_of(
     a: Architecture, past: int, rows: int, prompt: int, window: int, device: torch.device
-) -> Rowwise:
+) -> ScoreLayout:
     """Lay out the scores of new rows over all keys that they see."""
     seen = visible(a, start=past, count=rows, prompt=prompt, window=window)
     return rowwise(seen.to(device), a.heads)
 
 
-def rowwise(seen: Tensor, heads: int) -> Rowwise:
+def rowwise(seen: Tensor, heads: int) -> ScoreLayout:
     """Lay out the scores of rows that see different keys."""
     rows, n = seen.shape
     wide = seen.unsqueeze(1).expand(rows, heads, n)
     lengths = seen.sum(1)
     slots = (torch.arange(n, device=seen.device) < lengths.view(-1, 1)).unsqueeze(1)
-    return Rowwise(
+    return ScoreLayout(
         visible=seen,
         count=int(lengths.sum()) * heads,
         places=wide.reshape(-1).nonzero().view(-1),

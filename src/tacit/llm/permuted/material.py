@@ -8,9 +8,9 @@ from torch import Tensor
 
 from tacit.llm.permuted.batch import Batch
 from tacit.llm.permuted.blueprint import Blueprint
-from tacit.llm.permuted.exchange import Exchange, Look
+from tacit.llm.permuted.exchange import Exchange, LookMaterial
 from tacit.llm.permuted.prf_stream import PrfStream, pads
-from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer, unknown
+from tacit.llm.permuted.program import Function, MatrixProduct, Seen, run_end, run_layer, unknown
 
 Biases = Mapping[str, Tensor]
 
@@ -26,7 +26,7 @@ class LayerMaterial:
     """
 
     sums: dict[str, Tensor] = field(default_factory=dict)
-    looks: dict[str, Look] = field(default_factory=dict)
+    looks: dict[str, LookMaterial] = field(default_factory=dict)
     mixed: list[list[Tensor]] = field(default_factory=list)
 
 
@@ -51,7 +51,7 @@ class BatchMaterial:
     first: Tensor | None
     layers: list[LayerMaterial]
     end: LayerMaterial
-    chosen: Look
+    chosen: LookMaterial
     names: Tensor
     following: Tensor
     pads: Tensor
@@ -78,7 +78,7 @@ class _Unpacking:
         self._biases = biases
         self.material = LayerMaterial()
 
-    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+    def linear(self, product: MatrixProduct, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Add up what does not depend on the text."""
         out = next(self.corrected)
         if product.has_bias and product.name in self._biases:
@@ -141,15 +141,17 @@ def unpack_batch(
     )
 
 
-def _look(exchange: Exchange, permutations: dict[str, Tensor], dealt: Iterator[Tensor]) -> Look:
+def _look(
+    exchange: Exchange, permutations: dict[str, Tensor], dealt: Iterator[Tensor]
+) -> LookMaterial:
     return exchange.look(permutations, [next(dealt) for _ in exchange.dealt(1)])
 
 
-def _biased(look: Look, bias: Tensor) -> Look:
+def _biased(look: LookMaterial, bias: Tensor) -> LookMaterial:
     """Let the answers bring biases with them; those behind the last have none."""
     whole = torch.zeros(look.answered.shape[1], dtype=torch.int64, device=bias.device)
     whole[: len(bias)] = bias
-    return Look(
+    return LookMaterial(
         look.shown,
         look.answered,
         look.reveal_correction,

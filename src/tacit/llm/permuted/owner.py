@@ -23,7 +23,7 @@ from tacit.llm.permuted.prf_stream import PrfStream, pad_table
 from tacit.llm.permuted.program import parts
 from tacit.llm.permuted.serving import Serving
 from tacit.llm.permuted.setup import (
-    Kept,
+    KeptConversation,
     OwnerVault,
     agree_on,
     give_weights,
@@ -122,7 +122,7 @@ def _serve_all(
         crew.start(one.serve, f"serve-{index}")
 
 
-def _keep(vault: OwnerVault, seats: Seats, number: int, *, is_kept: bool) -> Kept:
+def _keep(vault: OwnerVault, seats: Seats, number: int, *, is_kept: bool) -> KeptConversation:
     """Find a conversation that goes on, or begin to keep a new one."""
     known = vault.conversations.get(number)
     if is_kept:
@@ -137,7 +137,7 @@ def _keep(vault: OwnerVault, seats: Seats, number: int, *, is_kept: bool) -> Kep
     plan = vault.plan
     charge = partial(vault.charge, user=seats.user)
     cache = KvCache(plan.architecture.layers, plan.heads, plan.device, charge=charge)
-    kept = Kept(Prg.from_os().bytes(KEY_BYTES), cache)
+    kept = KeptConversation(Prg.from_os().bytes(KEY_BYTES), cache)
     vault.keep(number, kept)
     return kept
 
@@ -146,7 +146,7 @@ class _Conversation:
     """One conversation: a thread takes material as it comes, another runs passes."""
 
     def __init__(
-        self, session: Session, seats: Seats, vault: OwnerVault, index: int, kept: Kept
+        self, session: Session, seats: Seats, vault: OwnerVault, index: int, kept: KeptConversation
     ) -> None:
         self._session, self._seats, self._vault, self._index = session, seats, vault, index
         self._plan = vault.plan

@@ -160,9 +160,9 @@ class Precision:
         """Return the bytes of a word on masked values that only feed an activation."""
         return min(WORD_BITS, self.stream + self.span + 7) // 8
 
-    def words(self, score_bits: int, value_bytes: int) -> "Words":
+    def words(self, score_bits: int, value_bytes: int) -> "WordSizes":
         """Return the words of attention, given the bits of its scores."""
-        return Words(
+        return WordSizes(
             score_bits=score_bits,
             weight_bits=self.attention,
             span=self.score,
@@ -173,7 +173,7 @@ class Precision:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class WordSizes:
     """Bits and bytes of the masked values of attention.
 
     Attributes:

@@ -22,7 +22,7 @@ from tacit.llm.permuted.masks import (
 from tacit.llm.permuted.prf_stream import PrfStream
 from tacit.llm.permuted.program import (
     Function,
-    Product,
+    MatrixProduct,
     Seen,
     run_end,
     run_layer,
@@ -33,7 +33,7 @@ from tacit.ring import Prg
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedBatch:
     """An order that can be run: its prf, and the masks of its queries by layer.
 
     For steps on CUDA, ``cuda`` has the masks of every run laid out.
@@ -59,7 +59,7 @@ class Preparing:
         self._cached = cached
         self._before: Tensor | None = None
 
-    def prepare(self, batch: Batch, send: Callable[[list[Tensor]], None]) -> Prepared:
+    def prepare(self, batch: Batch, send: Callable[[list[Tensor]], None]) -> PreparedBatch:
         """Send the corrections of a batch, in its `parts`, and return what runs it."""
         plan = self._plan
         prg = self._prg.fork(f"batch {batch.number}")
@@ -77,7 +77,7 @@ class Preparing:
         cuda = None
         if not batch.is_prompt and has_kernels(plan):
             cuda = lay_out_masks(plan, batch, prf, queries)
-        return Prepared(batch, prf, queries, cuda)
+        return PreparedBatch(batch, prf, queries, cuda)
 
     def _first(self, prf: PrfStream, batch: Batch) -> list[Tensor]:
         if not batch.is_prompt:
@@ -114,7 +114,7 @@ class Masking:
         self.corrected: list[Tensor] = []
         self.queries: list[Tensor] = []
 
-    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+    def linear(self, product: MatrixProduct, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Compute (W − U)·r − w; r of the result is the dealer's alone, unless it is fresh."""
         if self._weights is not None:
             self.corrected.append(_corrected(self._weights, self._prf, product.name, x))

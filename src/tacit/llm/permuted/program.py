@@ -37,7 +37,7 @@ class Skip(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """A step that multiplies by a matrix of the owner's.
 
     Attributes:
@@ -57,7 +57,7 @@ class Product:
     is_fresh: bool = False
 
 
-def product(plan: Blueprint, layer: int, part: str) -> Product:
+def product(plan: Blueprint, layer: int, part: str) -> MatrixProduct:
     """Return the facts of a matrix of a layer."""
     a, p, wide = plan.architecture, plan.precision, plan.wide_bytes
     name = f"{layer}.{part}"
@@ -65,26 +65,26 @@ def product(plan: Blueprint, layer: int, part: str) -> Product:
         case "qkv":
             nbytes, is_lean = plan.query_bytes if plan.is_lean else wide, plan.is_lean
             outputs = sum(plan.qkv_widths)
-            return Product(name, outputs, nbytes, has_bias=is_lean, is_fresh=is_lean)
+            return MatrixProduct(name, outputs, nbytes, has_bias=is_lean, is_fresh=is_lean)
         case "o" | "down" if a.has_post_norm:
-            return Product(name, a.width, wide)
+            return MatrixProduct(name, a.width, wide)
         case "o" | "post1":
             skip = Skip("", plan.middle_bits - p.stream)
             if a.skips_from_norm:
                 skip = Skip(f"{layer}.skip1", skip.bits, p.word_bytes(p.stream))
-            return Product(name, a.width, wide, skip=skip, is_fresh=plan.is_merged)
+            return MatrixProduct(name, a.width, wide, skip=skip, is_fresh=plan.is_merged)
         case "up":
-            return Product(name, sum(plan.branch_widths), plan.branch_bytes)
+            return MatrixProduct(name, sum(plan.branch_widths), plan.branch_bytes)
         case _:  # down, or post2 behind it
             skip = Skip("", p.stream - p.skip)
             if a.skips_from_norm:
                 skip = Skip(f"{layer}.skip2", 0, wide)
-            return Product(name, a.width, wide, skip=skip, is_fresh=True)
+            return MatrixProduct(name, a.width, wide, skip=skip, is_fresh=True)
 
 
-def output(plan: Blueprint) -> Product:
+def output(plan: Blueprint) -> MatrixProduct:
     """Return the facts of the matrix that gives scores of tokens."""
-    return Product("output", plan.architecture.vocab, plan.output_bytes)
+    return MatrixProduct("output", plan.architecture.vocab, plan.output_bytes)
 
 
 Seen = Mapping[str, Tensor]
@@ -94,10 +94,10 @@ Function = Callable[[Architecture, Seen], Seen]
 """What the user computes: from what it is shown to what it answers; places stay as they are."""
 
 
-class Interpreter(Protocol):
+class PassParty(Protocol):
     """One party's way through a pass."""
 
-    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+    def linear(self, product: MatrixProduct, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Multiply by a matrix of the owner's, and add the stream that skips it, if any does."""
         ...
 
@@ -114,7 +114,7 @@ class Interpreter(Protocol):
         ...
 
 
-def run_layer(party: Interpreter, plan: Blueprint, layer: int, x: Tensor) -> Tensor:
+def run_layer(party: PassParty, plan: Blueprint, layer: int, x: Tensor) -> Tensor:
     """Take a stream through one layer."""
     a, project = plan.architecture, plan.project(layer)
     to_qkv, to_up = product(plan, layer, "qkv"), product(plan, layer, "up")
@@ -142,7 +142,7 @@ def run_layer(party: Interpreter, plan: Blueprint, layer: int, x: Tensor) -> Ten
 
 
 def _added(
-    party: Interpreter, plan: Blueprint, layer: int, part: str, x: Tensor, skip: Tensor
+    party: PassParty, plan: Blueprint, layer: int, part: str, x: Tensor, skip: Tensor
 ) -> Tensor:
     """Multiply, normalise if the model does, and add the stream that skips it."""
     matrix = product(plan, layer, part)
@@ -155,7 +155,7 @@ def _added(
 
 
 def run_end(
-    party: Interpreter, plan: Blueprint, x: Tensor, *, scored: int, counts: Tensor | None = None
+    party: PassParty, plan: Blueprint, x: Tensor, *, scored: int, counts: Tensor | None = None
 ) -> Seen:
     """Show the scores behind the last ``scored`` rows, and counts of tokens beside them if asked.
 
@@ -239,7 +239,7 @@ class Listing:
         self.exchanges: list[Exchange] = []
         self.attention: list[Attention] = []
 
-    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+    def linear(self, product: MatrixProduct, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Note the corrections of a product: (W − U)·r − w, and a fresh mask of its result."""
         item = Item((self._rows, product.outputs), product.nbytes)
         self.items.corrected.append(item)

@@ -9,12 +9,12 @@ from tacit.llm.permuted.attention import Resent
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.cuda import has_kernels
 from tacit.llm.permuted.cuda_serving import CudaServing
-from tacit.llm.permuted.exchange import Exchange, Look
+from tacit.llm.permuted.exchange import Exchange, LookMaterial
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import turn
 from tacit.llm.permuted.material import BatchMaterial, LayerMaterial
 from tacit.llm.permuted.messages import Channel, unpack
-from tacit.llm.permuted.program import Function, Product, Seen, run_end, run_layer
+from tacit.llm.permuted.program import Function, MatrixProduct, Seen, run_end, run_layer
 from tacit.llm.permuted.weights import Weights
 
 
@@ -74,16 +74,16 @@ class Serving:
             stream = self._cuda.run(offline, run, stream)
         else:
             for layer, material in enumerate(offline.layers):
-                party = Party(self, offline, run, material, offline.batch.rows_of(run))
+                party = OwnerParty(self, offline, run, material, offline.batch.rows_of(run))
                 stream = run_layer(party, plan, layer, stream)
         scored = rows.stop - rows.start
         counts = None if self._counts is None else self._counts.expand(scored, -1)
-        party = Party(self, offline, run, offline.end, rows)
+        party = OwnerParty(self, offline, run, offline.end, rows)
         run_end(party, plan, stream, scored=scored, counts=counts)
 
     def _attend(self, offline: BatchMaterial, run: int, layer: int, qkv: list[Tensor]) -> Tensor:
         rows = offline.batch.rows_of(run)
-        return Party(self, offline, run, offline.layers[layer], rows).attend(layer, qkv)
+        return OwnerParty(self, offline, run, offline.layers[layer], rows).attend(layer, qkv)
 
     def _placed(self, stream: Tensor, at: int) -> Tensor:
         """Add learned positions, where a model has them."""
@@ -91,7 +91,7 @@ class Serving:
         return stream if positions is None else stream + positions[at : at + len(stream)]
 
 
-class Party:
+class OwnerParty:
     """Walk a pass with m of every masked value, one message at every exchange."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Party:
         self._serving, self._plan, self._talk = serving, serving.plan, serving.talk
         self._offline, self._run, self._material, self._rows = offline, run, material, rows
 
-    def linear(self, product: Product, x: Tensor, skip: Tensor | None = None) -> Tensor:
+    def linear(self, product: MatrixProduct, x: Tensor, skip: Tensor | None = None) -> Tensor:
         """Multiply, and add what user and dealer sent: step 5 of algorithm 6.1."""
         weights = self._serving.weights
         out = weights.apply(product.name, x) + self._material.sums[product.name][self._rows]
@@ -145,5 +145,5 @@ class Party:
         self._talk.send_bytes(exchange.show(self._look(exchange), shown))
         return {}
 
-    def _look(self, exchange: Exchange) -> Look:
+    def _look(self, exchange: Exchange) -> LookMaterial:
         return self._material.looks[exchange.label].at(self._rows)

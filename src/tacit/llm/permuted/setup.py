@@ -49,7 +49,7 @@ KEPT_BYTES = 1 << 30
 
 
 @dataclass(eq=False)
-class Kept:
+class KeptConversation:
     """What the owner keeps of one conversation, so that it can go on in another session."""
 
     key: bytes
@@ -91,7 +91,7 @@ class OwnerVault:
     ring: RingModel
     key: bytes
     weights: Weights
-    conversations: dict[int, Kept] = field(default_factory=dict)
+    conversations: dict[int, KeptConversation] = field(default_factory=dict)
     most_closed: int = 16
     counts: bool = False
     allowance: Allowance = field(default_factory=Allowance)
@@ -125,7 +125,7 @@ class OwnerVault:
             lock=threading.RLock(),
         )
 
-    def keep(self, number: int, kept: Kept) -> None:
+    def keep(self, number: int, kept: KeptConversation) -> None:
         """Open a conversation, new or kept, and forget those that were closed longest ago."""
         with self.lock:
             self.conversations.pop(number, None)

@@ -156,7 +156,7 @@ def _note_size(table: Table, schedule: Schedule) -> None:
 def planned(table: Table, schedule: Schedule) -> tuple[Passing, tuple[Plan, ...]]:
     """Plan a session without a dealer."""
     passing = replace(table.passing, is_dealt=True)
-    return passing, plan_all(passing, schedule.passes(), table.seats)
+    return passing, plan_all(passing, schedule.passes())
 
 
 def owner_file(folder: Path, schedule: Schedule) -> Path:
@@ -214,7 +214,7 @@ def file_facts(
 ) -> MaterialFacts:
     """Say what a party's file holds."""
     body = 0
-    if party == passing.user:
+    if party == passing.seats.user:
         sizes = {id(plan): body_bytes(plan) for plan in plans}
         body = sum(sizes[id(plan)] for plan in plans)
         body += len(noisy(schedule, passing)) * (

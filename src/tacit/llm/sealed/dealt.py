@@ -15,7 +15,7 @@ from tacit.llm.sealed.choosing import HOTTEST, NOISE_BOUND
 from tacit.llm.sealed.dealing import NOISE, digest_plans, owner_file, planned
 from tacit.llm.sealed.parties import SealedVault, read_by
 from tacit.llm.sealed.passes import PASS_WORDS, Pass, told_words
-from tacit.llm.sealed.program import Outcome
+from tacit.llm.sealed.program import PassOutcome
 from tacit.llm.sealed.schedule import Slots, read_about, read_schedule
 from tacit.llm.sealed.table import PassRunner, Table, sit_down
 from tacit.mpc import EncodedInput, OpeningCache, Share
@@ -85,7 +85,7 @@ class DealtTable:
 
     def compute(
         self, step: Pass, inputs: Mapping[str, Tensor | EncodedInput], kept: Mapping[str, Share]
-    ) -> Outcome[Share]:
+    ) -> PassOutcome[Share]:
         """Compute the next pass of the schedule, which takes up nothing but the dealer's noise."""
         number, self._at = self._at, self._at + 1
         plan = self._plans[number]

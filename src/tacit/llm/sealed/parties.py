@@ -233,8 +233,7 @@ def plan_passes(vault: SealedVault, passes: Sequence[Pass]) -> tuple[Plan, ...]:
 
     Cost: 0 rounds, 0 bits.
     """
-    seats = Seats()
-    return plan_all(_passing(vault, seats), passes, seats)
+    return plan_all(_passing(vault), passes)
 
 
 def foresee(
@@ -259,19 +258,16 @@ def forecast_file(vault: SealedVault, schedule: Schedule) -> int:
 
     Cost: 0 rounds, 0 bits.
     """
-    seats = Seats()
-    passing = replace(_passing(vault, seats), is_dealt=True)
-    plans = plan_all(passing, schedule.passes(), seats)
-    return file_bytes(file_facts(schedule, plans, passing, seats.user))
+    passing = _passing(vault, is_dealt=True)
+    plans = plan_all(passing, schedule.passes())
+    return file_bytes(file_facts(schedule, plans, passing, passing.seats.user))
 
 
-def _passing(vault: SealedVault, seats: Seats) -> Passing:
+def _passing(vault: SealedVault, *, is_dealt: bool = False) -> Passing:
     return Passing(
         architecture=vault.architecture,
         bounds=vault.bounds,
         gain_bits=vault.gain,
         reveal=vault.reveal,
-        owner=seats.owner,
-        user=seats.user,
-        dealer=seats.dealer,
+        is_dealt=is_dealt,
     )

@@ -198,7 +198,10 @@ class KvShares:
             raise DataError(f"wanted {past} tokens of a conversation, {self.length} are kept")
         if not past:
             return {}
-        return {name: _cut(share, past) for name, share in self.shares.items()}
+        return {
+            name: _with_words(share, share.words[:, :, :past])
+            for name, share in self.shares.items()
+        }
 
     def rewind(self, past: int) -> None:
         """Forget all but the first tokens.
@@ -214,16 +217,13 @@ class KvShares:
         fresh = {f"{i}.k": one for i, one in enumerate(keys)}
         fresh |= {f"{i}.v": one for i, one in enumerate(values)}
         self.shares = {
-            name: _join(old[name], share) if past else share for name, share in fresh.items()
+            name: _with_words(share, torch.cat([old[name].words, share.words], 2))
+            if past
+            else share
+            for name, share in fresh.items()
         }
         self.length = past + next(iter(fresh.values())).spec.shape[2]
 
 
-def _cut(share: Share, length: int) -> Share:
-    words = share.words[:, :, :length]
+def _with_words(share: Share, words: Tensor) -> Share:
     return Share(words, replace(share.spec, shape=tuple(words.shape)))
-
-
-def _join(first: Share, second: Share) -> Share:
-    words = torch.cat([first.words, second.words], 2)
-    return Share(words, replace(first.spec, shape=tuple(words.shape)))

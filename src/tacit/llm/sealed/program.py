@@ -10,7 +10,7 @@ masked once; SecureML, Mohassel and Zhang 2017, section 4.1).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, log2
 from typing import Generic, TypedDict, TypeVar
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tacit.llm.claims import Reveal
 from tacit.llm.model.architecture import Architecture
+from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS, factor_bits, mixed_bits, stream_bits, weight_shapes
 from tacit.llm.sealed.choosing import adjusted, drawn
 from tacit.llm.sealed.passes import Pass, swap
@@ -50,7 +51,7 @@ class NormFacts(TypedDict, Generic[V]):
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[V]):
+class PassOutcome(Generic[V]):
     """What a pass leaves: keys and values of every layer, and what was shown.
 
     ``strange`` counts, for the user, rows that were out of range and rows of scores that saturated.
@@ -70,13 +71,11 @@ class Passing:
     bounds: Mapping[str, float]
     gain_bits: int
     reveal: Reveal
-    owner: str
-    user: str
-    dealer: str
+    seats: Seats = field(default_factory=Seats)
     is_dealt: bool = False
     """Whether the dealer is gone: then its noise lies in shares with the material."""
 
-    def run(self, ops: ProtocolOps[V], step: Pass, *, resumes: bool = False) -> Outcome[V]:
+    def run(self, ops: ProtocolOps[V], step: Pass, *, resumes: bool = False) -> PassOutcome[V]:
         """Compute one pass, on shapes or on shares.
 
         Nothing depends on where the new tokens stand but what `told` says: one plan serves all
@@ -105,14 +104,16 @@ class Passing:
         what, why = "the next token", "it is the answer"
         if self.reveal == "scores":
             what, why = "scores of every token", "it chooses the next"
-        shown = None if answer is None else ops.open(answer, to=(self.user,), what=what, why=why)
+        shown = (
+            None if answer is None else ops.open(answer, to=(self.seats.user,), what=what, why=why)
+        )
         strange = ops.open(
             count,
-            to=(self.user,),
+            to=(self.seats.user,),
             what="how many rows were out of range, and how many saturated: none, as a rule",
             why="a token that may be wrong is not to pass for right",
         )
-        return Outcome(keys, values, shown, strange)
+        return PassOutcome(keys, values, shown, strange)
 
     def inputs(self, ids: list[int]) -> dict[str, Tensor]:
         """Return the user's part of what a pass reads."""
@@ -124,7 +125,7 @@ class Passing:
         """Take the weights: those of products as they were opened in the session's first pass."""
         return {
             name: (ops.input if name.endswith(".bias") else ops.weight)(
-                name, owner=self.owner, shape=shape, bound=self.bounds[name]
+                name, owner=self.seats.owner, shape=shape, bound=self.bounds[name]
             )
             for name, shape in weight_shapes(self.architecture).items()
         }
@@ -134,13 +135,13 @@ class Passing:
         shape = (step.rows, a.vocab)
         # A row of one-hot numbers times the embedding: nobody sees which row was read. Whole
         # numbers, so the product needs no truncation.
-        hot = ops.input("hot", owner=self.user, shape=shape, bound=1.0, frac_bits=0)
+        hot = ops.input("hot", owner=self.seats.user, shape=shape, bound=1.0, frac_bits=0)
         x = ops.restate(ops.pick(hot, w["embed"]), bound=self.bounds["embed"])
         if a.positions != "learned":
             return x
         bound = self.bounds["positions"]
         shape = (step.rows, a.width)
-        return ops.add(x, ops.input("positions", owner=self.owner, shape=shape, bound=bound))
+        return ops.add(x, ops.input("positions", owner=self.seats.owner, shape=shape, bound=bound))
 
     def _attend(
         self,
@@ -351,12 +352,12 @@ class Passing:
         if self.reveal == "sample":
             scores = self._drawn(ops, scores)
         else:
-            scores = adjusted(ops, scores, user=self.user)
+            scores = adjusted(ops, scores, user=self.seats.user)
         return ops.argmax(scores, dim=-1)
 
     def _drawn(self, ops: ProtocolOps[V], scores: V) -> V:
-        dealer = None if self.is_dealt else self.dealer
-        return drawn(ops, scores, user=self.user, dealer=dealer)
+        dealer = None if self.is_dealt else self.seats.dealer
+        return drawn(ops, scores, user=self.seats.user, dealer=dealer)
 
     def _skip(
         self, ops: ProtocolOps[V], w: Mapping[str, V], name: str, x: V, normal: Callable[[], V]

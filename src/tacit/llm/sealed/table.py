@@ -15,7 +15,7 @@ from tacit.llm.parties import Seats
 from tacit.llm.sealed.bounds import FRAC_BITS, WHY, learn, publish
 from tacit.llm.sealed.choosing import gumbel
 from tacit.llm.sealed.passes import LEAVE, PASS_WORDS, ROOM, Pass, read_pass, row_bytes, told_words
-from tacit.llm.sealed.program import Outcome, Passing
+from tacit.llm.sealed.program import Passing, PassOutcome
 from tacit.llm.sealed.schedule import DEAL, Schedule, read_schedule
 from tacit.mpc import (
     EncodedInput,
@@ -62,12 +62,10 @@ class Table:
     is dropped, and its masks are never used: every pass that is agreed on has a number of its own.
     """
 
-    def __init__(
-        self, session: Session, passing: Passing, seats: Seats, device: str = "cpu"
-    ) -> None:
-        self.session, self.passing, self.seats = session, passing, seats
+    def __init__(self, session: Session, passing: Passing, device: str = "cpu") -> None:
+        self.session, self.passing, self.seats = session, passing, passing.seats
         self._cache = OpeningCache(weights_on=device)
-        self._walker = walk(passing, seats, self._cache)
+        self._walker = walk(passing, self._cache)
         self._runner = PassRunner(session, device, self._cache)
         self._recent: dict[int, None] = {}
         self._ordered: _Run | None = None
@@ -78,7 +76,7 @@ class Table:
     @without_collections()
     def compute(
         self, step: Pass, inputs: Mapping[str, Tensor | EncodedInput], kept: Mapping[str, Share]
-    ) -> Outcome[Share]:
+    ) -> PassOutcome[Share]:
         """Compute a pass as the owner or the user."""
         run = self._begin(step)
         ordered = self._ordered
@@ -227,8 +225,9 @@ class Table:
             self._cache.forget(oldest)
 
 
-def walk(passing: Passing, seats: Seats, cache: OpeningCache | None = None) -> Walker:
+def walk(passing: Passing, cache: OpeningCache | None = None) -> Walker:
     """Return what plans the passes of a session."""
+    seats = passing.seats
     roles = Roles(seats.owner, seats.user, seats.dealer)
     return Walker(roles, protocol=PROTOCOL, frac_bits=FRAC_BITS, cache=cache)
 
@@ -241,9 +240,9 @@ def plan_pass(walker: Walker, passing: Passing, step: Pass, *, resumes: bool = F
     )
 
 
-def plan_all(passing: Passing, passes: Iterable[Pass], seats: Seats) -> tuple[Plan, ...]:
+def plan_all(passing: Passing, passes: Iterable[Pass]) -> tuple[Plan, ...]:
     """Plan the passes of a session in their order; the first opens the weights under masks."""
-    walker, plans = walk(passing, seats), list[Plan]()
+    walker, plans = walk(passing), list[Plan]()
     for step in passes:
         plans.append(plan_pass(walker, passing, step))
         walker.execute(plans[-1], lambda ops: None)
@@ -292,11 +291,9 @@ def sit_down(
         bounds=bounds,
         gain_bits=min(max(gain, 0), 32),
         reveal=reveal,
-        owner=seats.owner,
-        user=seats.user,
-        dealer=seats.dealer,
+        seats=seats,
     )
-    return Table(session, passing, seats, device)
+    return Table(session, passing, device)
 
 
 class PassRunner:
@@ -340,7 +337,7 @@ class PassRunner:
         told: Mapping[str, Tensor],
         following: Next | None,
         resumes: bool = False,
-    ) -> Outcome[Share]:
+    ) -> PassOutcome[Share]:
         """Compute a pass as the owner or the user.
 
         Args:
@@ -366,7 +363,7 @@ class PassRunner:
                 run=now.run,
                 told=told,
             )
-            return cast("Outcome[Share]", outcome)
+            return cast("PassOutcome[Share]", outcome)
         outcome = self._recorder.compute(
             now,
             lambda ops: passing.run(ops, step),
@@ -375,7 +372,7 @@ class PassRunner:
             cache=self._cache,
             following=following,
         )
-        found = cast("Outcome[Share]", outcome)
+        found = cast("PassOutcome[Share]", outcome)
         shown, strange = (
             None if one is None else one.clone() for one in (found.shown, found.strange)
         )

@@ -13,9 +13,9 @@ from torch import Tensor
 from tacit.errors import DataError, RangeError
 from tacit.llm.claims import Reveal
 from tacit.llm.model.architecture import Architecture
-from tacit.llm.model.plain import Between, no_word
+from tacit.llm.model.plain import Between, check_ask, no_word
 from tacit.llm.parties import PATIENCE_S, Seats, Wait
-from tacit.llm.sampling import Place, Sampling, check_ask, chooser, generator
+from tacit.llm.sampling import Place, Sampling, chooser, generator
 from tacit.llm.sealed.choosing import check_wish, wish
 from tacit.llm.sealed.dealing import fetch_material
 from tacit.llm.sealed.dealt import DealtTable, meet_owner

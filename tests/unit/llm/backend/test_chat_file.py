@@ -46,6 +46,7 @@ def test_addresses_may_differ_between_the_parties_but_keys_may_not(tmp_path, ent
         ("[chat]\nname = 'a b'\n", "chat.name"),
         ("[party.owner]\n", "party: unknown key"),
     ],
+    ids=["no parties", "two parties", "no keys", "a name", "an unknown key"],
 )
 def test_a_wrong_file_is_refused_with_its_keys(tmp_path, text, words):
     path = tmp_path / "chat.toml"

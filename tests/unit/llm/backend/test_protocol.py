@@ -52,10 +52,6 @@ def test_a_word_that_is_not_known_is_no_other_protocol(wrong):
         ChatProtocol(**wrong)
 
 
-def test_three_that_chose_alike_begin():
-    agreeing(*[ChatProtocol(name="sealed")] * 3)
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -74,7 +70,6 @@ def test_counts_are_shown_only_if_all_three_ask_for_them():
     agreeing(counting, counting, counting)
     with pytest.raises(DisagreementError, match="--counts"):
         agreeing(ChatProtocol(), counting, ChatProtocol())
-    assert counting.arguments("owner")[-1] == "--counts"
     counting.check(Sampling(repetition_penalty=1.2))
     ChatProtocol().check(Sampling(temperature=0.5))
     with pytest.raises(ConfigError, match="all parties start with --counts"):
@@ -173,11 +168,6 @@ def test_an_owner_counts_the_tokens_of_its_user_before_it_computes_them(name):
     assert counted[0] == 3
 
 
-def test_options_survive_the_way_to_a_child():
-    protocol = ChatProtocol(name="sealed", reveal="sample")
-    assert protocol.arguments("dealer") == ["--protocol", "sealed", "--reveal", "sample"]
-
-
 def test_the_owner_chooses_the_precision_by_option_or_else_by_its_files():
     assert ChatProtocol().bits(["fitted"]) is None
     assert ChatProtocol().bits(["wide", "wide"]) == Precision()
@@ -186,21 +176,33 @@ def test_the_owner_chooses_the_precision_by_option_or_else_by_its_files():
         ChatProtocol().bits(["fitted", "wide"])
 
 
-def test_only_the_owner_is_given_a_precision():
-    chosen = ChatProtocol(precision="wide")
-    assert chosen.arguments("owner")[-2:] == ["--precision", "wide"]
-    assert "--precision" not in chosen.arguments("dealer")
-    with pytest.raises(ConfigError, match="--precision belongs to --protocol permuted"):
-        ChatProtocol(name="sealed", precision="wide")
+@pytest.mark.parametrize(
+    ("chosen", "role", "words"),
+    [
+        ({"name": "sealed", "reveal": "sample"}, "dealer", ["sealed", "--reveal", "sample"]),
+        ({"precision": "wide"}, "owner", ["--reveal", "token", "--precision", "wide"]),
+        ({"precision": "wide"}, "dealer", ["permuted", "--reveal", "token"]),
+        ({"counts": True}, "owner", ["token", "--counts"]),
+    ],
+)
+def test_options_survive_the_way_to_a_child_and_only_the_owner_gets_a_precision(
+    chosen, role, words
+):
+    assert ChatProtocol(**chosen).arguments(role)[-len(words) :] == words
 
 
-def test_settings_of_another_protocol_are_refused():
-    with pytest.raises(ConfigError, match="--protocol sealed"):
-        ChatProtocol(reveal="scores")
-    with pytest.raises(ConfigError, match="--protocol permuted"):
-        ChatProtocol(name="sealed", counts=True)
-    with pytest.raises(ConfigError, match="--protocol sealed"):
-        ChatProtocol(reveal="sample")
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"reveal": "scores"}, "--protocol sealed"),
+        ({"reveal": "sample"}, "--protocol sealed"),
+        ({"name": "sealed", "counts": True}, "--protocol permuted"),
+        ({"name": "sealed", "precision": "wide"}, "--precision belongs to --protocol permuted"),
+    ],
+)
+def test_settings_of_another_protocol_are_refused(wrong, words):
+    with pytest.raises(ConfigError, match=words):
+        ChatProtocol(**wrong)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from support.llm import best, speak, tiny
 from tacit.llm import logits
 from tacit.llm.permuted import Conversation, asking
-from tacit.llm.permuted.asking import Party
+from tacit.llm.permuted.asking import UserParty
 from tacit.llm.permuted.masks import first_tally
 
 ROWS = 240
@@ -72,7 +72,7 @@ def test_the_owner_guesses_the_text_no_better_than_by_chance():
 def looks():
     """What a user sees that reads every token of the vocabulary alone: by wire, one row each."""
     model = tiny("llama", layers=1, seed=2, vocab=TOKENS)
-    seen, original = {}, Party._see
+    seen, original = {}, UserParty._see
 
     def noting(self, exchange):
         values = original(self, exchange)
@@ -80,7 +80,7 @@ def looks():
             seen.setdefault(f"{exchange.label}.{name}", []).append(value[0].numpy())
         return values
 
-    with mock.patch.object(Party, "_see", noting):
+    with mock.patch.object(UserParty, "_see", noting):
         speak(model, read(lambda number: [number], count=TOKENS))
     return model, {name: np.stack(rows) for name, rows in seen.items()}
 

@@ -5,7 +5,7 @@ import torch
 
 from tacit.errors import DataError, FrameError
 from tacit.llm.permuted.geometry import Heads, KvCache
-from tacit.llm.permuted.setup import Kept
+from tacit.llm.permuted.setup import KeptConversation
 
 
 def cache():
@@ -35,13 +35,15 @@ def test_rows_cannot_be_written_behind_a_gap():
 def test_rows_behind_those_written_again_are_forgotten():
     one = cache()
     one.put(0, 0, rows(100), rows(100))
-    one.put(0, 10, rows(1), rows(1))
+    one.put(0, 10, rows(1), -rows(1))
+    assert torch.equal(one.upto(0, 11)[0], torch.cat([rows(10), rows(1)]))
+    assert torch.equal(one.upto(0, 11)[1], torch.cat([rows(10), -rows(1)]))
     with pytest.raises(DataError, match="but 11 are there"):
         one.upto(0, 12)
 
 
 def test_an_order_is_taken_once_and_only_by_the_last_who_opened_the_conversation():
-    kept = Kept(b"\0" * 16, cache())
+    kept = KeptConversation(b"\0" * 16, cache())
     first = kept.take_over()
     kept.take_batch(0, holder=first, user="user")
     with pytest.raises(FrameError, match="twice"):

@@ -29,7 +29,7 @@ from tacit.llm.permuted import (
 from tacit.llm.permuted.batch import read_batch
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.crew import step_back
-from tacit.llm.permuted.exchange import Exchange, Reveal
+from tacit.llm.permuted.exchange import Exchange, ShownValue
 from tacit.llm.permuted.geometry import KvCache
 from tacit.llm.permuted.masks import drop_bits
 from tacit.llm.permuted.messages import Item, join, pack, split, sum_bytes, unpack
@@ -42,7 +42,7 @@ from tacit.llm.permuted.prf_stream import (
     shift_of,
     unpad,
 )
-from tacit.llm.permuted.setup import Kept
+from tacit.llm.permuted.setup import KeptConversation
 from tacit.llm.permuted.weights import drawn_masks, encode_model, fold, matrices
 from tacit.party import run_threads
 from tacit.ring import Prg, encode, narrowed
@@ -79,7 +79,7 @@ def test_a_message_of_several_tensors_comes_apart_as_it_was_put_together(sizes):
 @given(st.integers(1, 30), st.integers(0, 2**32), st.floats(-500, 500))
 def test_a_shown_wire_is_rounded_up_or_down_and_never_wraps(drop, seed, value):
     """Both shares lose their low bits; what is left differs from the value by one at most."""
-    reveal = Reveal("x", 8, "x", 34, nbytes=-(-(34 + 12 - drop) // 8), drop=drop)
+    reveal = ShownValue("x", 8, "x", 34, nbytes=-(-(34 + 12 - drop) // 8), drop=drop)
     exchange = Exchange("e", (reveal,), ())
     word = round(value * 2**34)
     share = torch.randint(-(2**63), 2**63 - 1, (1, 8), generator=torch.manual_seed(seed))
@@ -100,7 +100,7 @@ def test_long_rows_are_put_in_order_as_short_ones_are():
 def test_an_owner_forgets_what_was_closed_longest_ago():
     vault = open_vault(tiny("llama"))
     vault.most_closed = 2
-    kept = [Kept(b"k" * 16, KvCache(1, vault.plan.heads)) for _ in range(5)]
+    kept = [KeptConversation(b"k" * 16, KvCache(1, vault.plan.heads)) for _ in range(5)]
     for number, one in enumerate(kept):
         vault.keep(number, one)
     for one in kept[:4]:
@@ -137,10 +137,6 @@ def test_orders_within_rows_put_what_exists_first():
 def test_bits_that_do_not_fit_are_refused(bits, message):
     with pytest.raises(ConfigError, match=message):
         Precision(**bits)
-
-
-def test_activations_are_fed_with_forty_bits_at_a_smaller_precision():
-    assert (BRIEF.narrow_bytes, Precision().narrow_bytes) == (5, 6)
 
 
 def test_only_norms_without_a_bias_are_merged():
@@ -194,16 +190,6 @@ def test_an_order_that_the_model_cannot_do_is_refused(change):
     batch = Batch(**(fields | change))
     with pytest.raises(FrameError, match="cannot do"):
         read_batch(batch.words(), sender="user", architecture=tiny("llama").architecture)
-
-
-def test_a_shelf_forgets_what_is_written_over():
-    cache = KvCache(1, Blueprint(tiny("llama").architecture, BRIEF).heads)
-    rows = torch.arange(200 * 8).view(200, 2, 4)
-    cache.put(0, 0, rows, -rows)
-    cache.put(0, 150, rows[:2], rows[:2])
-    keys, values = cache.upto(0, 152)
-    assert torch.equal(keys, torch.cat([rows[:150], rows[:2]]))
-    assert torch.equal(values, torch.cat([-rows[:150], rows[:2]]))
 
 
 @given(st.integers(0, 39), st.integers(0, 2))

@@ -13,7 +13,7 @@ import torch
 from support.llm import speak, tiny
 from support.llm_theft import steal
 from tacit.llm.permuted import Conversation, Precision, rows_to_steal
-from tacit.llm.permuted.asking import Asking, Party
+from tacit.llm.permuted.asking import Asking, UserParty
 from tacit.llm.permuted.attention import Incremental
 from tacit.llm.permuted.blueprint import Blueprint
 from tacit.llm.permuted.masks import Ranges
@@ -51,7 +51,7 @@ def test_a_user_who_cheats_gets_every_matrix_in_one_or_two_prompts(family, conte
 
 def watched(model, prompts, prompt=None):
     """Return what a user sees that reads some prompts: by wire, a list of (rows, width)."""
-    seen, original = {}, Party._see
+    seen, original = {}, UserParty._see
 
     def noting(self, exchange):
         values = original(self, exchange)
@@ -66,7 +66,7 @@ def watched(model, prompts, prompt=None):
             conversation.close()
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(Party, "_see", noting))
+        stack.enter_context(mock.patch.object(UserParty, "_see", noting))
         if prompt is not None:
             stack.enter_context(mock.patch.object(Asking, "prompt", prompt))
         speak(model, talk)
@@ -120,7 +120,7 @@ def test_honest_corrections_would_not_keep_the_matrices():
     first = torch.cat([eye, eye[1:] + eye[0], eye[:1].expand(a.ffn, -1)])  # rows of h
     tags = 16.0 * torch.arange(a.width, dtype=torch.float64).expand(count + a.ffn, -1)
     active = torch.cat([torch.zeros(count, a.ffn), torch.eye(a.ffn)]).double()
-    seen, see, answer = {}, Party._see, Party._answer
+    seen, see, answer = {}, UserParty._see, UserParty._answer
 
     def seeing(self, exchange):
         values = see(self, exchange)
@@ -141,8 +141,8 @@ def test_honest_corrections_would_not_keep_the_matrices():
         conversation.close()
 
     with (
-        mock.patch.object(Party, "_see", seeing),
-        mock.patch.object(Party, "_answer", answering),
+        mock.patch.object(UserParty, "_see", seeing),
+        mock.patch.object(UserParty, "_answer", answering),
         mock.patch.object(Incremental, "_softmax", lambda kernel, seen: torch.zeros_like(seen)),
         mock.patch.object(Ranges, "check"),
     ):

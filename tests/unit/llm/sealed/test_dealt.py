@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from support.crypto import complaints
-from support.llm import MEETING, TWO, as_user, deal, plainly, say, talk_alone, tiny
+from support.llm import TWO, among_three, as_user, deal, plainly, say, talk_alone, tiny
 from support.mpc import Wiretap
 from tacit.errors import ConfigError, DataError, DisagreementError, FrameError, RangeError
 from tacit.llm import Sampling
@@ -20,8 +20,6 @@ from tacit.llm.sealed import (
     SealedMemory,
     open_sealed_vault,
     plan_passes,
-    serve_sealed_dealer,
-    serve_sealed_owner,
 )
 from tacit.llm.sealed import dealing as dealing_module
 from tacit.llm.sealed import schedule as schedule_module
@@ -354,33 +352,6 @@ def test_an_identity_that_an_owner_knows_is_not_dealt_for_again(tmp_path, monkey
         deal(MODEL, tmp_path, vault=vault)
 
 
-def among_three(folder, use):
-    """Return what runs a function of a client with owner and dealer, and the dealer's tags."""
-    vault = open_sealed_vault(MODEL)
-    vault.material = folder
-    sent = []
-
-    def user(session):
-        client = SealedClient(session, MODEL.architecture)
-        found = use(client)
-        client.leave()
-        return found
-
-    programs = {
-        "owner": lambda session: serve_sealed_owner(session, vault),
-        "user": user,
-        "dealer": lambda session: serve_sealed_dealer(session, MODEL.architecture),
-    }
-
-    def tags():
-        return [tag for tag, _ in sent if tag.startswith("deal/")]
-
-    def wrap(me, link):
-        return Wiretap(link, [], sent) if me == "dealer" else link
-
-    return lambda: run_threads(programs, MEETING, wrap=wrap)["user"], tags
-
-
 def test_one_identity_is_dealt_for_once_in_a_session_whatever_the_sizes(tmp_path):
     """The identity makes the keys: a user read differences of masks off two dealings."""
 
@@ -389,10 +360,15 @@ def test_one_identity_is_dealt_for_once_in_a_session_whatever_the_sizes(tmp_path
         client.fetch_material(first, tmp_path / "one.material")
         client.fetch_material(replace(first, prompt=3), tmp_path / "two.material")
 
-    run, tags = among_three(tmp_path / "owner", ask)
+    vault, sent = open_sealed_vault(MODEL).for_user(None, tmp_path / "owner"), []
+
+    def wrap(me, link):
+        return Wiretap(link, [], sent) if me == "dealer" else link
+
     with pytest.raises(FrameError, match="in this session already"):
-        run()
-    assert len(tags()) == len(set(tags())) > 20
+        among_three(MODEL, ask, vault=vault, wrap=wrap)
+    tags = [tag for tag, _ in sent if tag.startswith("deal/")]
+    assert len(tags) == len(set(tags)) > 20
 
 
 def test_material_is_dealt_in_the_midst_of_a_chat_that_has_ordered_a_token(tmp_path):
@@ -402,10 +378,10 @@ def test_material_is_dealt_in_the_midst_of_a_chat_that_has_ordered_a_token(tmp_p
         first = [next(answer), next(answer)]
         answer.close()  # the third token was ordered already
         client.fetch_material(Schedule(prompt=3, tokens=1), tmp_path / "mine" / "chat.material")
-        return [*first, *say(client, memory, first[-1:], 1)], client.session.ledger.entries()
+        return [*first, *say(client, memory, first[-1:], 1)]
 
-    run, _ = among_three(tmp_path / "owner", talk)
-    said, leaks = run()
+    vault = open_sealed_vault(MODEL).for_user(None, tmp_path / "owner")
+    said, leaks = as_user(MODEL, talk, vault=vault)
     assert said == plainly(MODEL, PROMPT, 3)
     assert {leak.to for leak in leaks if "material was dealt" in leak.what} == {"owner", "dealer"}
 
@@ -456,17 +432,11 @@ def test_plans_that_memory_has_no_room_for_are_refused_before_they_are_made(tmp_
     vault = open_sealed_vault(MODEL).for_user(few if who == "owner" else None, tmp_path)
     account = few if who == "dealer" else None
 
-    def use(session):
-        client = SealedClient(session, MODEL.architecture)
+    def ask(client):
         client.fetch_material(Schedule(prompt=30, tokens=30), tmp_path / "user.material")
 
-    programs = {
-        "owner": lambda session: serve_sealed_owner(session, vault),
-        "user": use,
-        "dealer": lambda s: serve_sealed_dealer(s, MODEL.architecture, account=account),
-    }
     with pytest.raises(FrameError, match=r"'user'.*is the most"):
-        run_threads(programs, MEETING)
+        among_three(MODEL, ask, vault=vault, account=account)
     assert few.used == 0
     assert list(tmp_path.glob("*.material")) == []
 

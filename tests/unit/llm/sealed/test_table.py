@@ -5,45 +5,29 @@ from dataclasses import replace
 
 import pytest
 
-from support.llm import MEETING, plainly, say, tiny
+from support.llm import among_three, plainly, say, tiny
 from tacit.errors import DisagreementError, FrameError, InputError, RangeError
 from tacit.llm import Sampling
 from tacit.llm.permuted import Account
 from tacit.llm.sealed import (
     Pass,
-    SealedClient,
     SealedMemory,
     open_sealed_vault,
     plan_passes,
-    serve_sealed_dealer,
-    serve_sealed_owner,
     table,
 )
 from tacit.llm.sealed.program import Passing
 from tacit.mpc import OpeningCache, PlanOps
-from tacit.party import run_threads
 
 MODEL = tiny("llama", layers=1)
 PROMPT = [1, 5, 7]
 
 
 def chat(talk):
-    """Run a function of a sealed client; return what it gives, and everyone's metered bytes."""
+    """Run a function of a sealed client; return what it gives, and what the dealer sent."""
     vault = open_sealed_vault(MODEL)
-
-    def use(session):
-        client = SealedClient(session, MODEL.architecture)
-        found = talk(client)
-        client.leave()
-        return found, session.cost()
-
-    def deal(session):
-        serve_sealed_dealer(session, MODEL.architecture)
-        return session.cost()
-
-    programs = {"owner": lambda s: serve_sealed_owner(s, vault), "user": use, "dealer": deal}
-    found = run_threads(programs, MEETING)
-    return found["user"][0], offline(found["dealer"]), vault
+    found, sessions = among_three(MODEL, talk, vault=vault)
+    return found, offline(sessions["dealer"].cost()), vault
 
 
 def offline(cost):
@@ -233,20 +217,10 @@ def within(owner, dealer, talk):
         if account is not None:
             held.append((self.grown_bytes(besides=-1), account.used))
 
-    def use(session):
-        client = SealedClient(session, MODEL.architecture)
-        talk(client)
-        client.leave()
-
-    programs = {
-        "owner": lambda session: serve_sealed_owner(session, vault),
-        "user": use,
-        "dealer": lambda s: serve_sealed_dealer(s, MODEL.architecture, account=dealer),
-    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table.Table, "_begin", beginning)
         patch.setattr(OpeningCache, "grow", growing)
-        run_threads(programs, MEETING)
+        among_three(MODEL, talk, vault=vault, account=dealer)
     return held
 
 
