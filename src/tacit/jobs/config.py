@@ -241,6 +241,19 @@ def job_digest(job: Job) -> bytes:
     return hashlib.sha256(b"tacit job 1\n" + text.encode()).digest()
 
 
+def binding_of(job: Job, me: str, *more: bytes) -> str:
+    """Hash what checkpoints of a party belong to; addresses and keys may change on the way.
+
+    Args:
+        job: the job.
+        me: the party.
+        more: what else they belong to, such as the digest of its rows.
+    """
+    nowhere = {name: PartyEntry() for name in job.parties}
+    parts = (job_digest(replace(job, parties=nowhere)), me.encode(), *more)
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
 def measured_digest(job: Job) -> bytes:
     """Hash what an enclave of a job is measured by beside this package: the job, and its code.
 

@@ -3,7 +3,6 @@
 What is learned, matched and promised is `tacit.learners.fitting`.
 """
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +15,9 @@ from tacit.data.metrics import add_majority, put_beside
 from tacit.errors import InputError
 from tacit.extras import check_extra
 from tacit.jobs import folder
-from tacit.jobs.config import Job
-from tacit.jobs.fit_resume import FitKeeper, folder_of
-from tacit.jobs.kind import Asked, Kind, Outlook, Part, Place, unread
+from tacit.jobs.config import Job, binding_of
+from tacit.jobs.fit_resume import FitKeeper
+from tacit.jobs.kind import Asked, Kind, Outlook, Part, Place, matched, to_npz, unread
 from tacit.learners.cipher.fitting import COLUMNS, foresee, way_claims, way_leaks
 from tacit.learners.exported import counterpart
 from tacit.learners.fitting import plan
@@ -40,6 +39,7 @@ from tacit.mpc import find_protocol
 from tacit.party import Session, merge
 from tacit.result import Result
 from tacit.spec import refuse_together
+from tacit.training import StateFolder
 from tacit.training.loop import BEGUN
 
 ASSUMED = "Assumed, as the data is not here: values within ±1, and {} classes."
@@ -73,7 +73,8 @@ def take_part(session: Session, job: FitJob, place: Place) -> Part:
     if is_owner:
         with session.progress.stage("load"):
             mine = load_rows(job, session.me, place.search, place.given)
-    keep = FitKeeper(session, job, folder_of(session, job, place), place.is_fresh)
+    state = StateFolder(folder.state_of(place.out, session.me), binding_of(job, session.me))
+    keep = FitKeeper(session, job, state, place.is_fresh)
     found = fit(session, job, mine, keep=keep)
     result = replace(
         found.result, name=job.job.name, launched=place.launched, parties=(place.report(),)
@@ -106,9 +107,7 @@ def complete(job: FitJob, result: Result, stage: Path, search: Sequence[Path]) -
 def _files(found: Fitted, *, is_told: bool) -> dict[str, str | bytes]:
     files: dict[str, str | bytes] = {}
     if found.coefficients:
-        content = io.BytesIO()
-        np.savez(content, allow_pickle=False, **found.coefficients)
-        files["coefficients.npz"] = content.getvalue()
+        files["coefficients.npz"] = to_npz(found.coefficients)
     if found.trees is not None:
         files["trees.json"] = found.trees
     if found.answers is not None and is_told:
@@ -142,7 +141,7 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
         notes = (ASSUMED.format(known),)
     parties = tuple(job.parties)
     parts = ", ".join(f"{one.owner} {one.rows} × {one.columns}" for one in data.holdings)
-    matched = matching_leaks(job, counts, data, parties)
+    found = matching_leaks(job, counts, data, parties)
     begun = BEGUN.leaks_of_all(parties, parties)
     if job.is_by_cipher:
         rows, columns = data.shape[0], {one.owner: one.columns for one in data.holdings}
@@ -151,19 +150,18 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
             about=job.way,
             lines=(f"{parts}; {job.learner.kind}", *notes),
             forecast=foresee(job, rows, columns, counts),
-            leaks=(*matched, *told, *begun, *way_leaks(job, rows, columns)),
+            leaks=(*found, *told, *begun, *way_leaks(job, rows, columns)),
             claims=(*way_claims(job), *matching_claims(job, counts)),
         )
     plan(job, planned, data)
     kind = f"{job.learner.kind}, {planned.walker.passed} programs"
-    ids = ", ".join(f"{owner} {count}" for owner, count in counts.items())
     # Of several blocks every owner tells its part, or that it has none.
     told = merge(PART.leaks_of_all(job.owners, parties) * max(len(job.blocks), 1))
     return Outlook(
         about=job.way,
-        lines=(f"{parts}; {kind}", *((f"ids to match: {ids}",) if counts else ()), *notes),
+        lines=(f"{parts}; {kind}", *matched(counts), *notes),
         forecast=planned.walker.forecast(before=matching_rounds(job, counts)),
-        leaks=(*matched, *planned.ledger(), *told, *begun),
+        leaks=(*found, *planned.ledger(), *told, *begun),
         claims=(
             *find_protocol(job.protocol.kind).claims,
             *matching_claims(job, counts),

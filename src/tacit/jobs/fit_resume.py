@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,6 @@ from tacit import __version__
 from tacit.crypto.cipher import Numbers
 from tacit.data.rows import Rows
 from tacit.errors import InputError
-from tacit.jobs.config import Job, PartyEntry, job_digest
-from tacit.jobs.folder import state_of
-from tacit.jobs.kind import Place
 from tacit.learners.spec import FitSpec
 from tacit.mpc import Plan
 from tacit.mpc.walker import Walker
@@ -71,14 +68,6 @@ class FitKeeper:
             folder.remove()
         folder.begin(found, bound=0.0)
         return start, has_begun
-
-
-def folder_of(session: Session, job: Job, place: Place) -> StateFolder:
-    """Return where a party keeps what a start of this very job goes on from."""
-    nowhere = {name: PartyEntry() for name in job.parties}
-    binding = hashlib.sha256(job_digest(replace(job, parties=nowhere)))
-    binding.update(session.me.encode())
-    return StateFolder(state_of(place.out, session.me), binding.hexdigest())
 
 
 class CipherState:

@@ -1,10 +1,12 @@
 """What a kind of job brings along, what it is given, and what it says before it is started."""
 
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
+import numpy as np
 from torch import Tensor
 
 from tacit.data.source import NOTHING, Given
@@ -195,6 +197,13 @@ def matched(counts: Mapping[str, int]) -> tuple[str, ...]:
     """Say how many ids are matched, if any are."""
     ids = ", ".join(f"{owner} {count}" for owner, count in counts.items())
     return (f"ids to match: {ids}",) if counts else ()
+
+
+def to_npz(arrays: Mapping[str, np.ndarray[Any, Any]]) -> bytes:
+    """Return arrays as an .npz file for the result folder."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    return content.getvalue()
 
 
 def matching_leaks(job: Job, counts: Mapping[str, int], common: int) -> tuple[Leak, ...]:

@@ -1,12 +1,9 @@
 """Jobs of kind "train": one party's part, from its data to its view of the result."""
 
-import hashlib
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +14,7 @@ from tacit.data.rows import Rows
 from tacit.dp.book import as_drawn
 from tacit.errors import InputError
 from tacit.jobs import folder
-from tacit.jobs.config import Job, PartyEntry, job_digest
+from tacit.jobs.config import Job, binding_of
 from tacit.jobs.kind import (
     Asked,
     Kind,
@@ -27,6 +24,7 @@ from tacit.jobs.kind import (
     evenly,
     matched,
     matching_leaks,
+    to_npz,
     unread,
 )
 from tacit.matching import align_in_the_clear, claims_of_matching, declare_matching
@@ -236,13 +234,10 @@ def _holdings(job: TrainJob, asked: Asked) -> tuple[tuple[Holding, ...], dict[st
 
 
 def _state_folder(session: Session, job: TrainJob, place: Place, mine: Rows | None) -> StateFolder:
-    """Return where checkpoints are; addresses and the bound of weights may change on the way."""
-    nowhere = {name: PartyEntry() for name in job.parties}
-    binding = hashlib.sha256(job_digest(replace(job, parties=nowhere).with_bound(1.0)))
-    binding.update(session.me.encode())
-    if mine is not None:
-        binding.update(mine.digest())
-    return StateFolder(folder.state_of(place.out, session.me), binding.hexdigest())
+    """Return where checkpoints are; the bound of weights may change on the way, too."""
+    rows = () if mine is None else (mine.digest(),)
+    binding = binding_of(job.with_bound(1.0), session.me, *rows)
+    return StateFolder(folder.state_of(place.out, session.me), binding)
 
 
 def _files(
@@ -254,7 +249,8 @@ def _files(
             "frac_bits": torch.tensor(plan.frac_bits),
             "bound": torch.tensor(plan.spec.weight_bound, dtype=torch.float64),
         }
-        files[folder.share_name(session.me)] = _npz({**trained.shares, **facts})
+        arrays = {name: value.cpu().numpy() for name, value in {**trained.shares, **facts}.items()}
+        files[folder.share_name(session.me)] = to_npz(arrays)
     if trained.weights:
         about: dict[str, object] = {"tacit": __version__, "job": name}
         if mine is not None and plan.spec.data.split == "rows":
@@ -271,13 +267,6 @@ def _state(plan: TrainPlan, trained: Trained) -> dict[str, Tensor]:
     found = whole_state(plan.spec.model, plan.model.inputs, state)
     # The precision of torch modules holds all bits of a ring's.
     return {name: v.float() if v.is_floating_point() else v for name, v in found.items()}
-
-
-def _npz(tensors: Mapping[str, Tensor]) -> bytes:
-    content = io.BytesIO()
-    arrays = {name: value.cpu().numpy() for name, value in tensors.items()}
-    np.savez(content, allow_pickle=False, **arrays)
-    return content.getvalue()
 
 
 KIND = Kind(
