@@ -7,8 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tacit.cli.screen import printable
-from tacit.cli.studio.index import Index, find_results, summarise
-from tacit.cli.studio.spent import list_data, spent_on
+from tacit.cli.studio.index import Index, find_results, list_data, spent_on, summarise
 from tacit.errors import InputError
 from tacit.report.format import show_bound
 

@@ -28,7 +28,7 @@ def studio(edge: "Edge", folder: Path, port: int, opens: bool) -> None:
     you can with commands. Jobs that were started go on when the page is closed.
     """
     with working(edge.err, "starting"):
-        from tacit.cli.studio.serve import serve
+        from tacit.cli.studio.app import serve
         from tacit.jobs.folder import write_text
 
     def ready(address: str) -> None:

@@ -1,10 +1,12 @@
-"""The application: routes behind the guard, static files, and errors as pages."""
+"""The application: served on loopback, routes behind the guard, static files, errors as pages."""
 
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,15 +20,46 @@ from tacit.cli.studio.page import view_of
 from tacit.cli.studio.started import Started
 from tacit.cli.studio.talks import Talks
 from tacit.cli.studio.words import LANGUAGES
-from tacit.errors import TacitError
+from tacit.errors import InputError, TacitError
 from tacit.report.markup import tag
 
 HOME = ".studio"
+_HOST = "127.0.0.1"
 _STATIC = {
     "report.css": ("tacit.report", "style.css", "text/css"),
     "studio.css": ("tacit.cli.studio", "studio.css", "text/css"),
     "studio.js": ("tacit.cli.studio", "studio.js", "text/javascript"),
 }
+
+
+def serve(folder: Path, port: int, on_ready: Callable[[str], None]) -> None:
+    """Serve a folder of results on loopback.
+
+    Args:
+        folder: where results lie, and runs that are started keep their journals.
+        port: to listen on; 0 for any that is free.
+        on_ready: gets the address to open, with the token.
+
+    Raises:
+        InputError: the port is taken.
+    """
+    try:
+        listener = socket.create_server((_HOST, port))
+    except OSError as error:
+        raise InputError(f"cannot listen on {_HOST}:{port}: {error.strerror}") from error
+    with listener:
+        keys, chosen = Keys(), listener.getsockname()[1]
+        # Requests are not logged: the first has the token in its address.
+        config = uvicorn.Config(
+            make_app(folder, keys, chosen),
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+        )
+        on_ready(f"http://{_HOST}:{chosen}{keys.path}?token={keys.token}")
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def make_app(folder: Path, keys: Keys, port: int) -> Guard:

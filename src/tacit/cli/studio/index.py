@@ -1,10 +1,16 @@
-"""Every result below a folder in a line; kept, so that a thousand need not be read again."""
+"""Every result below a folder in a line; kept, so that a thousand need not be read again.
+
+And how much ε the runs on one data set have claimed together. Releases about the same records
+compose: their ε add up, and their δ (basic composition), whatever each run saw of those before it.
+That is an upper bound for runs under one neighbouring relation; runs that claim no ε are not
+bounded by any sum.
+"""
 
 import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +21,7 @@ from tacit.errors import InputError
 from tacit.jobs.folder import JOB, RESULT, write_text
 from tacit.jobs.toml import parse_toml
 from tacit.report.format import show_quantity
-from tacit.report.headline import pick_headline_metric, pick_private_claim
+from tacit.report.headline import GAMES, pick_headline_metric, pick_private_claim
 from tacit.report.tally import find_slowest, time_at_work
 from tacit.result import Result
 
@@ -144,6 +150,44 @@ def summarise(folder: Path, name: str, stamp: str) -> Summary:
         sent=sum_traffic(result),
         seconds=None if slowest is None else time_at_work(slowest) or slowest.seconds,
         data=tuple(_sources(folder / JOB)),
+    )
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What runs on one data set have claimed under one relation, the earliest first."""
+
+    relation: str
+    runs: tuple[Summary, ...]
+
+    @property
+    def epsilon(self) -> float:
+        """Return the sum of all ε."""
+        return sum(one.epsilon or 0.0 for one in self.runs)
+
+    @property
+    def delta(self) -> float:
+        """Return the sum of all δ."""
+        return sum(one.delta or 0.0 for one in self.runs)
+
+
+def list_data(found: Iterable[Summary]) -> dict[str, list[Summary]]:
+    """Group runs by the data that their job files name, the earliest first."""
+    groups: dict[str, list[Summary]] = {}
+    for one in sorted(found, key=lambda one: one.when):
+        for name in one.data:
+            if one.kind not in GAMES:
+                groups.setdefault(name, []).append(one)
+    return groups
+
+
+def spent_on(runs: Sequence[Summary]) -> tuple[Spent, ...]:
+    """Add up what runs on one data set claim, under each relation."""
+    claimed = [one for one in runs if one.epsilon is not None]
+    relations = dict.fromkeys(one.relation for one in claimed)
+    return tuple(
+        Spent(relation, tuple(one for one in claimed if one.relation == relation))
+        for relation in relations
     )
 
 

@@ -6,9 +6,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tacit.cli.studio.index import Summary
+from tacit.cli.studio.index import Summary, list_data, spent_on
 from tacit.cli.studio.page import View, lay_facts, lay_notice, link, view_of
-from tacit.cli.studio.spent import list_data, spent_on
 from tacit.report.format import show_bound
 from tacit.report.markup import Markup, concat, lay_table, tag
 from tacit.report.measures import lay_curves
