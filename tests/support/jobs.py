@@ -2,6 +2,7 @@
 
 import copy
 import io
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from tacit.cli.main import run_command
 from tacit.jobs.kind import Place
 from tacit.jobs.kinds import kind_of, read_job
 from tacit.party import Meeting, Usage, merge_results, run_threads
+from tacit.result import Cost, Result
+from tacit.transport import Patience
 
 JOBS = Path(__file__).parents[2] / "examples" / "jobs"
 
@@ -36,21 +39,19 @@ def read_changed(raw, changes):
     return read_job(changed(raw, changes), source="job.toml")
 
 
-def take_parts(job, folder, *, wrap=lambda me, link: link, **place):
+def take_parts(job, folder, *, patience=None, wrap=lambda me, link: link, **place):
     """Let every party of a job take its part, as threads; return what each has."""
+    told = {"search": (), "launched": "threads", "out": folder / "out", **place}
 
     def party(session):
         usage = Usage()
-        seat = Place(
-            search=(),
-            launched="threads",
-            report=lambda: usage.report(name=session.me, role="", progress=session.progress),
-            out=folder / "out",
-            **place,
-        )
+        role, progress = job.role(session.me), session.progress
+        report = partial(usage.report, name=session.me, role=role, progress=progress)
+        seat = Place(**told, report=report)
         return kind_of(job).take_part(session, job, seat)
 
-    meeting = Meeting(parties=tuple(job.parties), job_digest=bytes(32))
+    parties, patience = tuple(job.parties), patience or Patience()
+    meeting = Meeting(parties=parties, job_digest=bytes(32), patience=patience)
     return run_threads(dict.fromkeys(job.parties, party), meeting, wrap=wrap)
 
 
@@ -70,6 +71,15 @@ def write_shares(state, folder, parties):
     for party, share in shares.items():
         np.savez(folder / f"{party}.npz", frac_bits=np.int64(16), **share)
     return {party: str(folder / f"{party}.npz") for party in parties}
+
+
+def make_result(**changes):
+    """Return the result of a run that sent nothing and says nothing, with some of it changed."""
+    told = dict.fromkeys(("parties", "leakage", "claims", "utility"), ())
+    words = {"kind": "infer", "name": "j", "protocol": "sealed", "launched": "threads"}
+    nothing = Cost(traffic=(), offline_rounds=0, online_rounds=0)
+    made = {"created": "2026-01-02T03:04:05+00:00", "version": "0", "forecast": None}
+    return Result(**{**told, **words, **made, "metered": nothing, **changes})
 
 
 def tacit_says(*arguments):

@@ -10,10 +10,9 @@ from unittest import mock
 import torch
 from torch import nn
 
+from support.jobs import take_parts
 from tacit.jobs import split
-from tacit.jobs.kind import Place
-from tacit.party import Meeting, Usage, run_threads
-from tacit.party.progress import Progress
+from tacit.party import Meeting, run_threads
 from tacit.split import (
     BottomTrainer,
     Compression,
@@ -178,19 +177,5 @@ def fixed_weights() -> Iterator[None]:
 
 def run_job(job):
     """Let every party take its part, from the same start in every run; return what each has."""
-
-    def party(session):
-        usage, progress = Usage(), Progress()
-        place = Place(
-            search=(),
-            launched="threads",
-            report=lambda: usage.report(
-                name=session.me, role=job.role(session.me), progress=progress
-            ),
-            out=job.out,
-        )
-        return split.take_part(session, job, place)
-
-    meeting = Meeting(parties=tuple(job.parties), job_digest=b"j" * 32, patience=PATIENCE)
     with fixed_keys(), fixed_weights():
-        return run_threads(dict.fromkeys(job.parties, party), meeting)
+        return take_parts(job, job.out.parent, out=job.out, patience=PATIENCE)

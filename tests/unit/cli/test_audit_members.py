@@ -107,20 +107,6 @@ def test_a_model_that_is_trained_here_may_draw_its_members_here(tmp_path, overfi
     assert (len(members[1]), len(strangers[1]), classes) == (300, 100, CLASSES)
 
 
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        ({"members": "a.csv"}, "both 'members' and 'strangers'"),
-        ({"set": "digits", "members": "a.csv", "strangers": "b.csv"}, "wanted one of 'set'"),
-        ({"set": "digits", "member": "in"}, "of its own of 'file'"),
-        ({"file": "a.csv", "member": "y"}, "of its own of 'file'"),
-    ],
-)
-def test_members_are_named_in_one_way(tmp_path, data, text):
-    with pytest.raises(ConfigError, match=text):
-        make_job(tmp_path, data)
-
-
 def test_sides_that_cannot_be_are_refused(tmp_path, overfitted):
     twice = {"members": overfitted["members"], "strangers": overfitted["members"]}
     with pytest.raises(DataError, match="200 of 200 are among the members too"):

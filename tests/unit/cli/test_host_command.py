@@ -10,23 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 import tacit.extras
-from support.jobs import tacit_says
+from support.jobs import make_result, tacit_says
 from support.machine import free_port
 from tacit import report
 from tacit.cli.commands import doctor
-from tacit.result import Claim, Cost, Metric, Result
+from tacit.result import Claim, Metric
 
-RESULT = Result(
+RESULT = make_result(
     kind="federated",
     name="wards",
-    protocol="masked",
-    launched="local",
-    created="2026-01-02T03:04:05+00:00",
-    version="0",
-    parties=(),
-    forecast=None,
-    metered=Cost(traffic=(), offline_rounds=0, online_rounds=0),
-    leakage=(),
     claims=(Claim(subject="s", guarantee="g", assumptions=(), epsilon=2.0, delta=1e-5),),
     utility=(Metric(name="accuracy", value=0.5, unit="fraction"),),
 )

@@ -105,7 +105,6 @@ def test_scores_give_the_receiver_the_columns_of_the_other(make_job, tmp_path):
     [
         ({"protocol__kind": "permuted2"}, "rows of all owners; use sealed or permuted3"),
         ({"data__owner": "dealer"}, "wanted one of the owners bank, insurer"),
-        ({"data__set": "digits"}, "leave set, file, label"),
         ({"model__owner": "bank"}, "leave model.owner out"),
         ({"model__inputs": [1, 5]}, "columns make flat rows"),
         ({"data__owners": {"insurer": {"set": "digits"}}}, "two owners of columns or more"),

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from support.jobs import make_result
 from tacit.errors import ConfigError, DataError
 from tacit.inference import predict_plain, save_logistic
 from tacit.inference.answers import AnsweredRows, read_answers
@@ -12,7 +13,6 @@ from tacit.inference.inputs import load_linear, load_rows
 from tacit.jobs.infer import check_inputs, compare_plain
 from tacit.jobs.kinds import read_job
 from tacit.nn import to_safetensors
-from tacit.result import Cost, Forecast, Result
 
 pytestmark = pytest.mark.usefixtures("code_is_allowed")
 
@@ -133,7 +133,7 @@ def test_the_plain_answers_are_put_beside_the_private_ones(reveal, name, ideal):
     features, labels = load_rows(one, ())
     plain = predict_plain(features, load_linear(one, ()), reveal=reveal)
     own = AnsweredRows(values=plain, reveal=reveal, labels=labels).measure()
-    result = compare_plain(one, empty_result(own), plain, ())
+    result = compare_plain(one, make_result(utility=own), plain, ())
     *quality, agreement = result.utility
     names = ["accuracy", "most frequent class", "F1"] + ["AUC", "KS", "calibration error"] * (
         reveal == "score"
@@ -150,7 +150,7 @@ def test_without_labels_the_comparison_is_with_the_plain_answers_alone(table, tm
     weights = {"weight": torch.ones(3, 1), "bias": torch.zeros(1)}
     save_logistic(tmp_path / "m.npz", weights)
     one = job({"file": table}, {"file": str(tmp_path / "m.npz")})
-    (agreement,) = compare_plain(one, empty_result(()), torch.ones(2), ()).utility
+    (agreement,) = compare_plain(one, make_result(utility=()), torch.ones(2), ()).utility
     assert (agreement.name, agreement.value) == ("answers equal to plaintext", 1.0)
 
 
@@ -158,26 +158,8 @@ def test_a_wrong_answer_shows_in_the_comparison():
     one = job(CANCER, TRAINED)
     wrong = predict_plain(load_rows(one, ())[0], load_linear(one, ()), reveal="class")
     wrong[0] = 1 - wrong[0]
-    agreement = compare_plain(one, empty_result(()), wrong, ()).utility[-1]
+    agreement = compare_plain(one, make_result(utility=()), wrong, ()).utility[-1]
     assert agreement.value == (len(wrong) - 1) / len(wrong)
-
-
-def empty_result(utility):
-    cost = Cost(traffic=(), offline_rounds=0, online_rounds=0)
-    return Result(
-        kind="infer",
-        name="j",
-        protocol="sealed",
-        launched="threads",
-        created="",
-        version="0",
-        parties=(),
-        forecast=Forecast(cost=cost, timings=(), plan_hash=""),
-        metered=cost,
-        leakage=(),
-        claims=(),
-        utility=utility,
-    )
 
 
 @pytest.mark.parametrize("ending", [".pt", ".safetensors", ".py"])

@@ -11,7 +11,7 @@ from rich.console import Console
 from tacit.cli.commands.examples import first_tables
 from tacit.cli.commands.init import interview
 from tacit.errors import InputError
-from tacit.jobs.fields import gather, list_settings, parse_text, show_value
+from tacit.jobs.fields import gather, list_settings, parse_text, show_value, walk
 from tacit.jobs.kinds import KINDS, load_job, read_job
 from tacit.jobs.toml import write_toml
 
@@ -75,6 +75,11 @@ def test_nothing_is_written_over_and_leaving_writes_nothing(tmp_path):
     with pytest.raises(click.Abort):
         interview("infer", tmp_path / "other.toml", Console(file=io.StringIO()), leave)
     assert not (tmp_path / "other.toml").exists()
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("fit", "20"), ("train", "16")])
+def test_a_usual_value_is_that_of_the_table_that_is_left_out(kind, bits):
+    assert dict(walk(KINDS[kind]().record))["ring.frac_bits"].default == bits
 
 
 def test_odd_values_survive_being_written():

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import tacit
-from support.jobs import tacit_says
+from support.jobs import make_result, tacit_says
 from tacit import report
 from tacit.cli.journal import Journal
 from tacit.cli.studio import index as index_module
@@ -24,12 +24,11 @@ from tacit.cli.studio import talks as talks_module
 from tacit.cli.studio import words as words_module
 from tacit.cli.studio.app import make_app
 from tacit.cli.studio.guard import COOKIE, Keys
-from tacit.cli.studio.index import Index, Summary
-from tacit.cli.studio.spent import list_data, spent_on
+from tacit.cli.studio.index import Index, Summary, list_data, spent_on
 from tacit.errors import PartyError
 from tacit.jobs.kinds import KINDS
 from tacit.report.words import STAGES
-from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Result, Sheet, Traffic
+from tacit.result import Claim, Cost, Curve, Leak, Metric, PartyReport, Sheet, Traffic
 
 testclient = pytest.importorskip("starlette.testclient")
 
@@ -37,13 +36,10 @@ PORT = 8099
 ORIGIN = f"http://127.0.0.1:{PORT}"
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 KEYS = Keys(path="/place/", token="t" * 32, cookie="c" * 32)
-RESULT = Result(
+RESULT = make_result(
     kind="federated",
     name="wards",
     protocol="masked",
-    launched="local",
-    created="2026-01-02T03:04:05+00:00",
-    version="0",
     parties=(
         PartyReport(
             name="server",
@@ -55,7 +51,6 @@ RESULT = Result(
             spans=(),
         ),
     ),
-    forecast=None,
     metered=Cost(traffic=(), offline_rounds=0, online_rounds=7),
     leakage=(Leak(to="server", what="sums", why="to add", kind="protocol", elements=3),),
     claims=(

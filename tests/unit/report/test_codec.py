@@ -7,20 +7,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import DataError, InputError
-from tacit.report import from_json, load, save, to_json
+from tacit.report import from_json, load, render, save, summarise, to_json
+from unit.report.test_html import Page
+from unit.report.test_terminal import show
 
-slow_to_draw = settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+
+# Drawing a result takes longer than all that is done with it.
+@settings(
+    max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-
-
-@slow_to_draw
 @given(data=st.data())
-def test_any_result_comes_back_as_it_went(results, data):
+def test_any_result_comes_back_as_it_went_has_a_well_formed_page_and_can_be_shown(results, data):
     result = data.draw(results)
     assert from_json(to_json(result), source="memory") == result
+    page = Page(render(result))
+    assert not any("nan" in value for name, value in page.attributes if name in {"x", "y", "d"})
+    assert show(summarise(result), 80)
 
 
 def test_a_result_comes_back_from_a_file(example, tmp_path):

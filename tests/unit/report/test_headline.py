@@ -142,9 +142,7 @@ def test_every_kind_of_job_has_its_sentence(example, kind):
 
 
 @settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(data=st.data())
 def test_any_headline_fits_on_two_lines_and_never_hides_a_leak(results, data):

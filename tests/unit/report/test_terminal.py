@@ -2,8 +2,6 @@ import io
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from rich.console import Console
 
 from tacit.report import preview, summarise
@@ -70,16 +68,6 @@ def test_the_forecast_is_shown_before_anything_is_sent(example):
     ]
     assert "10'000 Mbit/s" in text
     assert example.forecast.plan_hash in text
-
-
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(data=st.data())
-def test_any_result_can_be_shown(results, data):
-    assert show(summarise(data.draw(results)), 80)
 
 
 def test_words_are_whole_at_eighty_columns_and_so_are_figures_where_they_fit(example):
