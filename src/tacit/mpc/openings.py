@@ -133,7 +133,7 @@ class MaskedOpenings(Interpreter[V], ABC):
 
         Guarantee: that of `OpenMasked`. Cost: 1 round; nothing for what is open already.
         """
-        return self._begin(values, is_exact=is_exact, frac_bits=frac_bits, is_posted=False)()
+        return self._begin(values, self._rescalings(values, frac_bits, is_exact=is_exact))()
 
     def post(
         self, *values: V, is_exact: bool = False, frac_bits: tuple[int | None, ...] = ()
@@ -147,46 +147,48 @@ class MaskedOpenings(Interpreter[V], ABC):
         plan may count a round too many, never one too few, where of several things that were posted
         some are waited for long before the others.
         """
-        posts = not self.is_checked
-        return self._begin(values, is_exact=is_exact, frac_bits=frac_bits, is_posted=posts)
+        hows = self._rescalings(values, frac_bits, is_exact=is_exact)
+        return self._begin(values, hows, is_posted=not self.is_checked)
+
+    def _rescalings(
+        self, values: tuple[V, ...], frac_bits: tuple[int | None, ...], *, is_exact: bool
+    ) -> list[Rescaling | None]:
+        kept = frac_bits or (None,) * len(values)
+        return [
+            self.rescaling(one, is_exact=is_exact, frac_bits=bits)
+            for one, bits in zip(values, kept, strict=True)
+        ]
 
     def _begin(
         self,
         values: tuple[V, ...],
+        hows: Sequence[Rescaling | None],
         *,
-        is_exact: bool,
-        frac_bits: tuple[int | None, ...],
-        is_posted: bool,
+        phase: Phase = "online",
+        is_posted: bool = False,
     ) -> Callable[[], list[V]]:
-        kept = frac_bits or (None,) * len(values)
-        hows = {
-            id(one): self.rescaling(one, is_exact=is_exact, frac_bits=bits)
-            for one, bits in zip(values, kept, strict=True)
-        }
         # The note under which an opening is found again.
-        keys: dict[int, Hashable] = {at: how or "opening" for at, how in hows.items()}
+        keys: dict[int, Hashable] = {
+            id(one): how or "opening" for one, how in zip(values, hows, strict=True)
+        }
         missing = {
-            id(one): one
-            for one in values
+            id(one): (one, how)
+            for one, how in zip(values, hows, strict=True)
             if not self.is_opening(one) and self.notes.get(one, keys[id(one)]) is None
         }
         if missing:
+            parts, rescalings = zip(*missing.values(), strict=True)
             owners = tuple(
-                self.notes.get(one, "owner") if hows[at] is None else None
-                for at, one in missing.items()
+                None if how else self.notes.get(one, "owner") for one, how in missing.values()
             )
-            rescalings = tuple(hows[at] for at in missing)
-            if not any(rescalings):
-                rescalings = ()
-            parts = tuple(missing.values())
-            boundary = self.protocol.boundary
-            step = boundary.opening(owners, "online", rescalings, is_posted)
+            rescalings = rescalings if any(rescalings) else ()
+            step = self.protocol.boundary.opening(owners, phase, rescalings, is_posted)
             wait = self.open_masked(parts, step)
 
         def complete() -> list[V]:
             if missing:
-                for (at, one), opening in zip(missing.items(), wait(), strict=True):
-                    self.notes.put(one, keys[at], opening)
+                for (one, _), opening in zip(missing.values(), wait(), strict=True):
+                    self.notes.put(one, keys[id(one)], opening)
             return [self._opening(one, keys[id(one)]) for one in values]
 
         return complete
@@ -198,48 +200,40 @@ class MaskedOpenings(Interpreter[V], ABC):
         together, counted as offline; nothing for a value that has an opening already, from this
         run or, in an `OpeningCache`, from an earlier one.
         """
+        fresh: dict[int, V] = {}
         normalised = tuple(map(self.factor, values))
         for one in normalised:
             known = self.recall(one)
             if known is not None:
                 self.notes.put(one, "opening", known)
-        self._open_missing(normalised, "offline")
-
-    def _open_missing(self, values: tuple[V, ...], phase: Phase) -> None:
-        distinct = {
-            id(one): one
-            for one in values
-            if not self.is_opening(one) and self.notes.get(one, "opening") is None
-        }
-        missing = tuple(distinct.values())
-        if not missing:
-            return
-        owners = tuple(self.notes.get(one, "owner") for one in missing)
-        step = self.protocol.boundary.opening(owners, phase)
-        for one, opening in zip(missing, self.open_masked(missing, step)(), strict=True):
-            self.notes.put(one, "opening", opening)
+            elif not self.is_opening(one) and self.notes.get(one, "opening") is None:
+                fresh[id(one)] = one
+        self._opened(*normalised, phase="offline")
+        for one in fresh.values():
             name = self.notes.get(one, "name")
-            if name is not None and phase == "offline":
-                self.keep_opening(name, opening)
+            if name is not None:
+                self.keep_opening(name, self._opening(one))
+
+    def _opened(self, *values: V, phase: Phase = "online") -> list[V]:
+        """Open values with all their bits, unless they are open, and return the openings."""
+        return self._begin(values, (None,) * len(values), phase=phase)()
 
     def multiply(self, product: Product, x: V, y: V, *, bound: float | None = None) -> V:
         """Multiply two secrets as they are, opening under masks what has not been opened yet.
 
         A ``bound`` of the product may be known that is less than its operands say.
         """
-        self._open_missing((x, y), "online")
-        return self.apply(self.make("multiply", product, bound), self._opening(x), self._opening(y))
+        return self.apply(self.make("multiply", product, bound), *self._opened(x, y))
 
     def opening_of(self, value: V) -> V:
         """Open a value under a mask, unless it is open, and return the opening."""
-        self._open_missing((value,), "online")
-        return self._opening(value)
+        return self._opened(value)[0]
 
     def _opening(self, value: V, key: Hashable = "opening") -> V:
         if self.is_opening(value):
             return value
         opening: V | None = self.notes.get(value, key)
-        assert opening is not None  # noqa: S101 - `_open_missing` has seen to it
+        assert opening is not None  # noqa: S101 - `_begin` has seen to it
         return opening
 
     def note_layout(self, value: V, view: View, out: V) -> None:

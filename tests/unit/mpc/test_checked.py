@@ -6,8 +6,8 @@ import torch
 from support.mpc import ALICE, BOB, CAROL, MEETING, ROLES, simulate
 from tacit.errors import CheatingError, ConfigError, InputError, PartyError
 from tacit.mpc import PROTOCOLS, compute, find_protocol, make_plan, serve
+from tacit.mpc.material.randomness import OpeningMask
 from tacit.mpc.protocols.checked import boundary, proofs, wide
-from tacit.mpc.protocols.checked.proofs import TwoWords
 from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, PartPair, Tagged, draw_keys
 from tacit.party import Meeting, run_threads
 from tacit.party.session import as_heard
@@ -74,7 +74,7 @@ def test_a_linear_function_of_words_is_the_same_function_of_wide_numbers(factor)
 
 
 def test_tags_fit_and_a_party_cannot_find_the_tag_of_another_word():
-    need = Tagged(TwoWords(64), (PartPair(0, 0, (64,)),))
+    need = Tagged(OpeningMask(0, (64,), None), (PartPair(0, 0, (64,)),))
     keys = draw_keys(Prg(bytes(16)), is_first=True), draw_keys(Prg(bytes([1] * 16)), is_first=False)
     first, second = need.first(Prg(bytes([2] * 16))), need.second(Prg(bytes([3] * 16)))
     sent = need.correct(first, second, (), keys)
@@ -97,8 +97,8 @@ def test_tags_fit_and_a_party_cannot_find_the_tag_of_another_word():
 def test_one_wrong_word_among_many_is_found_whatever_the_error(power):
     """A sum with uniform factors would miss an error of 2^63 half of the time."""
     count = 20_000
-    need = Tagged(TwoWords(count), (PartPair(0, 0, (count,)),))
-    mask = Tagged(TwoWords(proofs.SUMS), (PartPair(0, 0, (proofs.SUMS,)),))
+    need = Tagged(OpeningMask(0, (count,), None), (PartPair(0, 0, (count,)),))
+    mask = Tagged(OpeningMask(0, (proofs.SUMS,), None), (PartPair(0, 0, (proofs.SUMS,)),))
     keys = draw_keys(Prg(bytes(16)), is_first=True), draw_keys(Prg(bytes([1] * 16)), is_first=False)
     sides = []
     for one in (need, mask):

@@ -6,9 +6,8 @@ from itertools import pairwise
 from math import erf, exp, pi, sqrt
 from typing import TypeVar
 
-import numpy as np
-
 from tacit.errors import InputError
+from tacit.mpc.functions.curves import Outline, fit_edges, fit_polynomial
 from tacit.mpc.functions.pieces import pieces_of
 from tacit.mpc.primitives import Primitives
 
@@ -102,28 +101,10 @@ def equal(ops: Primitives[V], x: V, y: V) -> V:
 @cache
 def gelu_slope() -> Curves:
     """Return breakpoints and parabolas of the derivative Φ(x) + x·φ(x) of a GELU."""
-    edges = [-REACH]
-    while edges[-1] < REACH:
-        width = REACH - edges[-1]
-        while _off(edges[-1], edges[-1] + width) > ERROR:
-            width *= 0.97
-        edges.append(edges[-1] + width)
-    inner = [tuple(_parabola(low, high).tolist()) for low, high in pairwise(edges)]
-    return tuple(edges), ((0.0,), *inner, (1.0,))
+    edges = fit_edges(Outline(_slope, -REACH, REACH, (0.0,), (1.0,), error=ERROR))
+    inner = [tuple(fit_polynomial(_slope, *ends, 2).tolist()) for ends in pairwise(edges)]
+    return edges, ((0.0,), *inner, (1.0,))
 
 
-def _parabola(low: float, high: float) -> np.ndarray:
-    """Fit the slope at Chebyshev points."""
-    at = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * np.array([1, 3, 5]) / 6)
-    return np.polynomial.polynomial.polyfit(at, _slope(at), 2)
-
-
-def _off(low: float, high: float) -> float:
-    at = np.linspace(low, high, 33)
-    found = np.polynomial.polynomial.polyval(at, _parabola(low, high))
-    return float(np.abs(found - _slope(at)).max())
-
-
-def _slope(x: np.ndarray) -> np.ndarray:
-    values = [(1 + erf(a / sqrt(2))) / 2 + a * exp(-a * a / 2) / sqrt(2 * pi) for a in x.tolist()]
-    return np.array(values)
+def _slope(x: float) -> float:
+    return (1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * pi)

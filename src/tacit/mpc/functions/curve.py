@@ -1,5 +1,6 @@
 """A function in fixed point: polynomials between breakpoints, and the selection of one by bits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -82,6 +83,16 @@ class PiecewiseCurve:
     def _base(self) -> Tensor:
         lowest = self.pieces[0]
         return torch.tensor([[*lowest, *[0] * (self.degree + 1 - len(lowest))]]).T.contiguous()
+
+
+def around(centre: int, coefficients: Sequence[int]) -> tuple[int, ...]:
+    """Expand a polynomial of (x - centre) into powers of x, exactly, modulo 2^64."""
+    return tuple(
+        _wrap(
+            sum(a * comb(j, i) * (-centre) ** (j - i) for j, a in enumerate(coefficients) if j >= i)
+        )
+        for i in range(len(coefficients))
+    )
 
 
 def _wrap(value: int) -> int:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from math import ceil, comb, erf, exp, floor, log, log1p, log2, sqrt
+from math import ceil, erf, exp, floor, log, log1p, log2, sqrt
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.errors import RangeError
-from tacit.mpc.functions.curve import PiecewiseCurve
+from tacit.mpc.functions.curve import PiecewiseCurve, around
 from tacit.mpc.share import HEADROOM_BITS
 
 
@@ -112,7 +112,7 @@ def _silu(x: float) -> float:
 
 
 @cache
-def _fit(outline: Outline, coarse: float = 0.0) -> tuple[float, ...]:
+def fit_edges(outline: Outline, coarse: float = 0.0) -> tuple[float, ...]:
     """Place breakpoints so that every piece is off by about what it may, as few as that takes."""
     edges = [outline.low]
     while edges[-1] < outline.high:
@@ -163,13 +163,17 @@ def _off(outline: Outline, low: float, high: float, coarse: float) -> float:
     Its highest coefficient may be off by ``coarse``, for which the lower ones make up in part.
     """
     function, degree = outline.inside, outline.degree
+    probe, fitted = np.linspace(low, high, 33), fit_polynomial(function, low, high, degree)
+    true = np.array([function(float(x)) for x in probe])
+    rounding = coarse * ((high - low) / 2) ** degree / 2.0 ** (degree - 1)
+    return float(np.abs(np.polynomial.polynomial.polyval(probe, fitted) - true).max()) + rounding
+
+
+def fit_polynomial(function: Function, low: float, high: float, degree: int) -> np.ndarray:
+    """Interpolate at the Chebyshev points of an interval."""
     middle, reach = (low + high) / 2, (high - low) / 2
     at = middle + reach * np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))
-    fitted = np.polynomial.polynomial.polyfit(at, [function(float(x)) for x in at], degree)
-    probe = np.linspace(low, high, 33)
-    true = np.array([function(float(x)) for x in probe])
-    rounding = coarse * reach**degree / 2.0 ** (degree - 1)
-    return float(np.abs(np.polynomial.polynomial.polyval(probe, fitted) - true).max()) + rounding
+    return np.polynomial.polynomial.polyfit(at, [function(float(x)) for x in at], degree)
 
 
 OUTLINES: dict[str, Outline] = {
@@ -264,7 +268,7 @@ def cut_outline(
     coarse = 2.0 ** (-spare_bits - 1) if is_coarse else 0.0
     unit = 2.0**-frac_bits
     gridded = _fit_on_some_grid(outline, bound, unit, coarse) if outline.is_smooth else None
-    step, edges = gridded or (0.0, _fit(outline, coarse))
+    step, edges = gridded or (0.0, fit_edges(outline, coarse))
     breaks = tuple(round(edge * 2**frac_bits) for edge in edges)
     slack = (round(log2(step * 2**frac_bits)),) * len(breaks) if step else ()
     pieces = _pieces(outline, edges, step, frac_bits, value_bits)
@@ -301,15 +305,6 @@ def _polynomial(coefficients: Sequence[float], frac_bits: int, value_bits: int) 
     )
 
 
-def _around(centre: int, coefficients: tuple[int, ...]) -> tuple[int, ...]:
-    """Expand a polynomial of (x - centre) into powers of x, exactly, modulo 2^64."""
-    expanded = [
-        sum(a * comb(j, i) * (-centre) ** (j - i) for j, a in enumerate(coefficients) if j >= i)
-        for i in range(len(coefficients))
-    ]
-    return tuple((value + (1 << 63)) % (1 << 64) - (1 << 63) for value in expanded)
-
-
 def interpolate(
     function: Function,
     low: float,
@@ -329,7 +324,7 @@ def interpolate(
         scale = 2.0 ** (value_bits - power * frac_bits)
         found.append(round(float(highest) * scale))
         values = values - found[-1] / scale * (at - middle) ** power
-    return _around(centre, tuple(reversed(found)))
+    return around(centre, found[::-1])
 
 
 def fit_through_zero(

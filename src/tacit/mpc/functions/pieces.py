@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from math import ceil, comb, inf, isfinite, log2
+from math import ceil, inf, isfinite, log2
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.errors import InputError, RangeError
-from tacit.mpc.functions.curve import PiecewiseCurve
+from tacit.mpc.functions.curve import PiecewiseCurve, around
 from tacit.mpc.share import HEADROOM_BITS
 
 Coefficients = tuple[float, ...]
@@ -155,8 +155,4 @@ def _rounded(
         )
     padded = [*np.atleast_1d(shifted.coef), *(0.0,) * len(coefficients)][: len(coefficients)]
     local = [round(float(a) * 2.0**grain) for a, grain in zip(padded, grains, strict=True)]
-    expanded = [
-        sum(a * comb(j, i) * (-centre) ** (j - i) for j, a in enumerate(local) if j >= i)
-        for i in range(len(local))
-    ]
-    return tuple((value + (1 << 63)) % (1 << 64) - (1 << 63) for value in expanded)
+    return around(centre, local)

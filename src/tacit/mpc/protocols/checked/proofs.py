@@ -18,7 +18,7 @@ from tacit import ring
 from tacit.errors import CheatingError
 from tacit.mpc.boundary import WORD_BYTES
 from tacit.mpc.contract import Channel, Declaration, Roles
-from tacit.mpc.material.randomness import Parts
+from tacit.mpc.material.randomness import OpeningMask, Parts
 from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.pending import SIDE, Pending, project_words, sides
 from tacit.mpc.protocols.checked.tags import KEY, MINE, TAG, PartPair, Tagged, TagKeys
@@ -219,30 +219,7 @@ def _sums(seed: bytes, numbers: Tensor) -> Tensor:
     return wide.add_all(numbers, _chosen(seed, numbers.shape[-1], numbers.device))
 
 
-@dataclass(frozen=True)
-class TwoWords:
-    """A uniform word for each party and place; the two have nothing to do with each other."""
-
-    count: int
-
-    def first(self, prg: Prg) -> Parts:
-        """Draw the first party's words."""
-        return (prg.words((self.count,)),)
-
-    def second(self, prg: Prg) -> Parts:
-        """Draw the second party's words."""
-        return (prg.words((self.count,)),)
-
-    def correction(self, first: Parts, second: Parts) -> Parts:
-        """Return nothing: the words are independent."""
-        return ()
-
-    def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return nothing."""
-        return ()
-
-
-_MASK = Tagged(TwoWords(SUMS), (PartPair(0, 0, (SUMS,)),))
+_MASK = Tagged(OpeningMask(0, (SUMS,), None), (PartPair(0, 0, (SUMS,)),))
 
 
 @dataclass(frozen=True)

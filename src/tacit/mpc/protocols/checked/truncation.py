@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit import ring
 from tacit.mpc.arithmetic.local import numeric
 from tacit.mpc.arithmetic.truncation import Truncate
 from tacit.mpc.boundary import WORD_BYTES
@@ -15,6 +14,7 @@ from tacit.mpc.protocols.checked import wide
 from tacit.mpc.protocols.checked.pending import Pending, TaggedShare, tagged
 from tacit.mpc.protocols.checked.proofs import proofs_of
 from tacit.mpc.protocols.checked.tags import PartPair, Tagged, add_public
+from tacit.mpc.protocols.sealed.fused import undo_and_carry
 from tacit.mpc.share import HEADROOM_BITS, AnyShare, AnySpec
 from tacit.party.cost import exchange
 from tacit.ring import Prg
@@ -40,10 +40,7 @@ class TruncationPair:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second shares of undo and carry."""
-        r = first[0] + second[0]
-        undo = (1 << (HEADROOM_BITS - self.bits)) - ring.shift_right(r, self.bits)
-        carry = ring.shift_right(r, 63) << (64 - self.bits)
-        return (torch.stack((undo, carry)).sub_(first[1]),)
+        return (torch.stack(undo_and_carry(first[0] + second[0], self.bits)).sub_(first[1]),)
 
     def correction_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shape of undo and carry."""

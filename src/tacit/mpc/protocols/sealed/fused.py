@@ -50,13 +50,8 @@ class FusedMask:
 
     def correction(self, first: Parts, second: Parts) -> Parts:
         """Compute the second shares of the bits of r and of what undoes it."""
-        # With y = z + 2^62, from 0 to 2^63, s = y + r modulo 2^64 has wrapped exactly where the top
-        # bit of r is set and that of s is not (as in `truncation`). Then y / 2^bits is, but for a
-        # unit, (s >> bits) - (r >> bits), and 2^(64 - bits) more where it wrapped. c, as a signed
-        # word, is s - 2^63: the two offsets, 2^63 back and 2^62 off, leave 2^62 >> bits.
         r = first[0] + second[0]
-        undo = (1 << (HEADROOM_BITS - self.bits)) - ring.shift_right(r, self.bits)
-        carry = ring.shift_right(r, 63) << (64 - self.bits)
+        undo, carry = undo_and_carry(r, self.bits)
         rho = unpacked(first[1] ^ second[1], self.compare.elements)
         plain = torch.stack((torch.ones_like(r), undo, carry))
         rows = torch.cat((plain[1:], (rho[:, None] * plain).flatten(0, 1)))
@@ -71,6 +66,16 @@ class FusedMask:
 
     def _rows(self) -> tuple[int, ...]:
         return 2 + 3 * self.breaks, self.compare.elements
+
+
+def undo_and_carry(r: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Return what undoes a mask after a shift by so many bits, and what more where it carried."""
+    # With y = z + 2^62, from 0 to 2^63, s = y + r modulo 2^64 has wrapped exactly where the top
+    # bit of r is set and that of s is not (as in `truncation`). Then y / 2^bits is, but for a
+    # unit, (s >> bits) - (r >> bits), and 2^(64 - bits) more where it wrapped. c, as a signed
+    # word, is s - 2^63: the two offsets, 2^63 back and 2^62 off, leave 2^62 >> bits.
+    undo = (1 << (HEADROOM_BITS - bits)) - ring.shift_right(r, bits)
+    return undo, ring.shift_right(r, 63) << (64 - bits)
 
 
 @dataclass(frozen=True)
