@@ -2,29 +2,12 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
 
 from torch import Tensor
 
 from tacit.errors import InputError
 from tacit.mpc import outsource, shapes
 from tacit.mpc.shapes import Shape
-
-
-class Product(Protocol):
-    """A map that is linear in each of its two operands."""
-
-    def multiply(self, left: Tensor, right: Tensor) -> Tensor:
-        """Multiply words modulo 2^64."""
-        ...
-
-    def shape(self, left: Shape, right: Shape) -> Shape:
-        """Return the shape of the product, or refuse operands that do not fit."""
-        ...
-
-    def terms(self, left: Shape, right: Shape) -> int:
-        """Return how many products are added up in one element of the result."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -119,3 +102,8 @@ class Conv2d:
     def terms(self, left: Shape, right: Shape) -> int:
         """Return the size of one kernel."""
         return prod(right[1:])
+
+
+Product = Hadamard | MatMul | TransposedMatMul | Conv2d
+"""A map that is linear in each of its two operands: ``shape`` refuses those that do not fit, and
+``terms`` says how many products are added up in one element of the result."""

@@ -30,84 +30,49 @@ TWO_SERVERS = (
 """What protocols of two servers who follow them, and a dealer, assume."""
 
 
-class Boundary(Protocol):
+@dataclass(frozen=True)
+class Boundary:
     """What is done where secrets enter a computation, are opened under masks, and leave it.
 
-    It is written in the verbs of whoever interprets a program, ``ops``, so that a plan and its
-    runs cannot differ. (Their type is any, as an interpreter has a protocol, and so a boundary.)
+    This is the boundary of parties who follow the protocol: shares alone, and nothing is checked;
+    a protocol that wants more has its own. It is written in the verbs of whoever interprets a
+    program, ``ops``, so that a plan and its runs cannot differ. (Their type is any, as an
+    interpreter has a protocol, and so a boundary.)
     """
 
     @property
     def check(self) -> Acts | None:
         """Return the step that proves all messages since the last one; None for no such step."""
-        ...
+        return None
 
     def begin(self, session: Session, roles: Roles) -> object:
         """Return what P0 or P1 keeps of a run from step to step, as kernels find it."""
-        ...
+        return None
 
     def input(self, ops: Any, step: Input) -> Any:
         """Bring in an input."""
-        ...
-
-    def entered(self, ops: Any, value: Any) -> Any:
-        """Make what kernels compute on of a value, which may be an input as it came in."""
-        ...
-
-    @property
-    def opening(self) -> type[OpenMasked]:
-        """Return the kind of step that opens values under masks."""
-        ...
-
-    def open(self, ops: Any, step: Open, value: Any) -> Tensor | None:
-        """Reveal a value; return it where it is revealed to me."""
-        ...
-
-    def resumed(self, name: str, share: Share, kept: AnyShare | None) -> Share:
-        """Make what kernels compute on of a share that was kept from an earlier run."""
-        ...
-
-    def refuse(self, what: str) -> None:
-        """Refuse what is done to shares alone, if a protocol has more than shares."""
-        ...
-
-
-@dataclass(frozen=True)
-class SemiHonest:
-    """The boundary of parties who follow the protocol: shares alone, and nothing is checked."""
-
-    @property
-    def check(self) -> None:
-        """Return nothing."""
-        return
-
-    def begin(self, session: Session, roles: Roles) -> None:
-        """Keep nothing."""
-
-    def input(self, ops: Any, step: Input) -> Any:
-        """Share an input."""
         return ops.shared(step)
 
     def entered(self, ops: Any, value: Any) -> Any:
-        """Compute on an input as it came in."""
+        """Make what kernels compute on of a value, which may be an input as it came in."""
         return value
 
     @property
     def opening(self) -> type[OpenMasked]:
-        """Return that without tags."""
+        """Return the kind of step that opens values under masks."""
         return OpenMasked
 
     def open(self, ops: Any, step: Open, value: Any) -> Tensor | None:
-        """Reveal a value."""
+        """Reveal a value; return it where it is revealed to me."""
         found: Tensor | None = ops.reveal(step, value)
         return found
 
     def resumed(self, name: str, share: Share, kept: AnyShare | None) -> Share:
-        """Compute on a share as it was kept."""
+        """Make what kernels compute on of a share that was kept from an earlier run."""
         return share
 
     def refuse(self, what: str) -> None:
-        """Refuse nothing."""
+        """Refuse what is done to shares alone, if a protocol has more than shares."""
 
 
 class Preprocessing(Protocol):
@@ -144,7 +109,7 @@ class MpcProtocol:
     # Constructors of kernels have different parameters; a few give what kernels are chosen by.
     kernels: Mapping[str, Callable[..., Any]]
     families: Mapping[str, "MpcProtocol"] = field(default_factory=dict)
-    boundary: Boundary = SemiHonest()
+    boundary: Boundary = Boundary()
     preprocessing: Preprocessing | None = None
     options: Callable[[Sequence[str]], "MpcProtocol"] | None = None
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -71,58 +70,6 @@ def take(words: Tensor, order: Tensor) -> Tensor:
     return torch.index_select(words, 0, order)
 
 
-class PermutedView(Protocol):
-    """What is seen of permuted rows, and a function of it that no order changes."""
-
-    def __hash__(self) -> int:
-        """Hash the public parameters."""
-        ...
-
-    @property
-    def function(self) -> str | Pieces:
-        """Return the name of the function in its table, or the function."""
-        ...
-
-    @property
-    def frac_bits(self) -> int:
-        """Return the fraction bits of the result."""
-        ...
-
-    @property
-    def label(self) -> str:
-        """Say what is seen, for the ledger."""
-        ...
-
-    def layout(self, x: Spec) -> RowLayout:
-        """Say which values belong together."""
-        ...
-
-    def spread(self, words: Tensor) -> Tensor:
-        """Lay words of the input's shape out flat, row after row."""
-        ...
-
-    def gather(self, words: Tensor, x: Spec) -> Tensor:
-        """Undo `spread` for flat words of the result."""
-        ...
-
-    def out(self, x: Spec) -> Spec:
-        """Return the facts about the result."""
-        ...
-
-    def columns(self, x: Spec) -> int:
-        """Return how many values of the result belong to one row."""
-        ...
-
-    @property
-    def follows(self) -> bool:
-        """Tell whether a value of the result belongs to a value of the row, or to the row alone."""
-        ...
-
-    def evaluate(self, words: Tensor, x: Spec) -> Tensor:
-        """Compute the words of the result from clear words, both flat; the input may be spent."""
-        ...
-
-
 @dataclass(frozen=True)
 class EachValue:
     """Apply a function of the table `ELEMENTWISE`, or a piecewise polynomial, to every value."""
@@ -137,24 +84,24 @@ class EachValue:
         return f"the inputs of {name}, in random order"
 
     def layout(self, x: Spec) -> RowLayout:
-        """Treat every value alone."""
+        """Say which values belong together: every one is alone."""
         return RowLayout(x.elements, 1)
 
     def columns(self, x: Spec) -> int:
-        """Return one."""
+        """Return how many values of the result belong to one row: one."""
         return 1
 
     @property
     def follows(self) -> bool:
-        """Tell that a result belongs to its value."""
+        """Tell whether a value of the result belongs to a value of the row: it does."""
         return True
 
     def spread(self, words: Tensor) -> Tensor:
-        """Flatten."""
+        """Lay words of the input's shape out flat, row after row."""
         return words.reshape(-1)
 
     def gather(self, words: Tensor, x: Spec) -> Tensor:
-        """Give the words their shape back."""
+        """Undo `spread` for flat words of the result."""
         return words.view(x.shape)
 
     def out(self, x: Spec) -> Spec:
@@ -163,7 +110,7 @@ class EachValue:
         return Spec.of(shape=x.shape, frac_bits=self.frac_bits, bound=bound)
 
     def evaluate(self, words: Tensor, x: Spec) -> Tensor:
-        """Apply the function; what is defined by the sign alone never becomes a float."""
+        """Apply the function to clear words, flat, which may be spent; signs become no floats."""
         exact = _ON_WORDS.get(str(self.function))
         if exact is not None and x.frac_bits >= self.frac_bits:
             return exact(words, x.frac_bits - self.frac_bits, self.frac_bits)
@@ -211,17 +158,17 @@ class EachRow:
         )
 
     def layout(self, x: Spec) -> RowLayout:
-        """Keep together what lies along the dimension."""
+        """Say which values belong together: what lies along the dimension."""
         columns = x.shape[shapes.axis(x.shape, self.dim)]
         return RowLayout(x.elements // max(columns, 1), columns)
 
     def columns(self, x: Spec) -> int:
-        """Return the length of a row, or one if it is reduced."""
+        """Return how many values of the result belong to one row: its length, or one."""
         return 1 if ROWWISE[self.function].is_reduced else x.shape[self.dim]
 
     @property
     def follows(self) -> bool:
-        """Tell whether a value of the result belongs to a value of the row."""
+        """Tell whether a value of the result belongs to a value of the row, or to the row alone."""
         return not (ROWWISE[self.function].is_reduced or ROWWISE[self.function].is_ranked)
 
     def spread(self, words: Tensor) -> Tensor:
@@ -229,7 +176,7 @@ class EachRow:
         return words.movedim(self.dim, -1).reshape(-1)
 
     def gather(self, words: Tensor, x: Spec) -> Tensor:
-        """Put the rows back along their dimension."""
+        """Undo `spread` for flat words of the result: put rows back along their dimension."""
         axis = shapes.axis(x.shape, self.dim)
         others = x.shape[:axis] + x.shape[axis + 1 :]
         if ROWWISE[self.function].is_reduced:
@@ -249,6 +196,10 @@ class EachRow:
         values = ring.decode(words, frac_bits=x.frac_bits).view(-1, x.shape[self.dim])
         results = ROWWISE[self.function].plain(values, self.parameter)
         return ring.encode(results, frac_bits=self.frac_bits).view(-1)
+
+
+PermutedView = EachValue | EachRow
+"""What is seen of permuted rows, and a function of it that no order changes."""
 
 
 @dataclass(frozen=True)

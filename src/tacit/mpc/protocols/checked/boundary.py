@@ -22,6 +22,7 @@ from tacit.mpc.boundary import WORD_BYTES, Input, Open, encode_input, reveal
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.functions.curve import PiecewiseCurve
 from tacit.mpc.material.randomness import OpeningMask, Parts
+from tacit.mpc.protocol import Boundary
 from tacit.mpc.protocols.checked import tags, wide
 from tacit.mpc.protocols.checked.pending import TaggedOpening, TaggedShare, tagged
 from tacit.mpc.protocols.checked.piecewise import PiecewiseTagged
@@ -38,7 +39,7 @@ _DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True)
-class Authenticated:
+class Authenticated(Boundary):
     """The boundary of parties of whom one may cheat: what enters gets tags, what leaves is checked.
 
     ``checks_bounds`` tells that inputs are compared with their bounds as they enter.

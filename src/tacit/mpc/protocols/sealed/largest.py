@@ -107,7 +107,10 @@ class LargestMask:
     def first(self, prg: Prg) -> Parts:
         """Draw the first shares: of r, β and perhaps ρ; of codes, table and what ρ selects."""
         codes, *others = self.correction_shapes()
-        drawn = [*self.second(prg), prg.words(codes), prg.words(others[0])]
+        drawn = [prg.words(self._masks()), prg.words(self._bits())]
+        if not self.is_direct:
+            drawn.append(prg.words(self._selectors()))
+        drawn += [prg.words(codes), prg.words(others[0])]
         return tuple(drawn if self.is_direct else [*drawn, prg.words(others[1])])
 
     def second(self, prg: Prg) -> Parts:
