@@ -47,7 +47,7 @@ def lift(words: Tensor, spec: Spec, frac_bits: int) -> Tensor:
     return words if spec.frac_bits == frac_bits else words * (1 << (frac_bits - spec.frac_bits))
 
 
-class Local(ABC):
+class LocalKernel(ABC):
     """A kernel that each party carries out on its own shares.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
@@ -75,7 +75,7 @@ class Local(ABC):
 
 
 @dataclass(frozen=True)
-class Add(Local):
+class Add(LocalKernel):
     """Add or subtract two secrets. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
 
     sign: int = 1
@@ -96,7 +96,7 @@ class Add(Local):
 
 
 @dataclass(frozen=True)
-class Scale(Local):
+class Scale(LocalKernel):
     """Multiply a secret by a public number, which takes the given fraction bits.
 
     Fewer than none move the point to the right: a power of two then costs no room in the word.
@@ -124,7 +124,7 @@ class Scale(Local):
 
 
 @dataclass(frozen=True)
-class Tune(Local):
+class Tune(LocalKernel):
     """Multiply a secret by a number that both parties know when it is time, but the plan does not.
 
     Both hold the number itself, not shares of it: whoever calls this answers for that.
@@ -145,7 +145,7 @@ class Tune(Local):
 
 
 @dataclass(frozen=True)
-class Shift(Local):
+class Shift(LocalKernel):
     """Add a public number. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
 
     amount: float
@@ -161,7 +161,7 @@ class Shift(Local):
 
 
 @dataclass(frozen=True)
-class Sum(Local):
+class Sum(LocalKernel):
     """Add up along a dimension. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
 
     A ``bound`` of the sum may be known that is less than its terms say.
@@ -185,7 +185,7 @@ class Sum(Local):
 
 
 @dataclass(frozen=True)
-class CumulativeSum(Local):
+class CumulativeSum(LocalKernel):
     """Give running sums along a dimension. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
 
     dim: int
@@ -201,7 +201,7 @@ class CumulativeSum(Local):
 
 
 @dataclass(frozen=True)
-class Reshape(Local):
+class Reshape(LocalKernel):
     """Give the same elements another shape. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
 
     shape: tuple[int, ...]
@@ -217,7 +217,7 @@ class Reshape(Local):
 
 
 @dataclass(frozen=True)
-class Transpose(Local):
+class Transpose(LocalKernel):
     """Swap two dimensions. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
 
     first: int
@@ -234,7 +234,7 @@ class Transpose(Local):
 
 
 @dataclass(frozen=True)
-class Pick(Local):
+class Pick(LocalKernel):
     """Take one index of the first dimension. Guarantee: nothing is sent. Cost: 0 rounds."""
 
     index: int
@@ -252,7 +252,7 @@ class Pick(Local):
 
 
 @dataclass(frozen=True)
-class Halve(Local):
+class Halve(LocalKernel):
     """Take the first or the last half of a dimension; of an odd length both hold the middle.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
@@ -277,7 +277,7 @@ class Halve(Local):
 
 
 @dataclass(frozen=True)
-class Restate(Local):
+class Restate(LocalKernel):
     """Replace the bound of a value by a smaller one that is known to hold.
 
     Guarantee: nothing is sent. Whoever calls this must know that the bound holds.
@@ -297,7 +297,7 @@ class Restate(Local):
 
 
 @dataclass(frozen=True)
-class Concatenate(Local):
+class Concatenate(LocalKernel):
     """Join secrets along a dimension. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
 
     dim: int
@@ -325,7 +325,7 @@ class Concatenate(Local):
 
 
 @dataclass(frozen=True)
-class Take(Local):
+class Take(LocalKernel):
     """Pick public positions of a dimension, in any order and as often as wanted.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.
@@ -360,7 +360,7 @@ def _places(positions: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Windows(Local):
+class Windows(LocalKernel):
     """Lay the windows of images (n, c, h, w) out as (n, c, window, out h, out w).
 
     What is beyond the edge is 0, or the least number that can occur if ``edge_is_least``.
@@ -403,7 +403,7 @@ class Windows(Local):
 
 
 @dataclass(frozen=True)
-class Dropout(Local):
+class Dropout(LocalKernel):
     """Set each element to zero with a public probability, and scale up the rest.
 
     The mask is drawn from the generator of the two computing parties. They may know it: it does

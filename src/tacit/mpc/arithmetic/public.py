@@ -10,7 +10,7 @@ from torch import Tensor
 from tacit import ring
 from tacit.errors import InputError
 from tacit.mpc import outsource, shapes, tables
-from tacit.mpc.arithmetic.local import Local
+from tacit.mpc.arithmetic.local import LocalKernel
 from tacit.mpc.contract import Channel
 from tacit.mpc.share import Share, Spec
 
@@ -89,7 +89,7 @@ class PublicInput:
 
 
 @dataclass(frozen=True)
-class Weigh(Local):
+class Weigh(LocalKernel):
     """Multiply a secret by a public tensor, broadcasting.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the factors.
@@ -112,7 +112,7 @@ class Weigh(Local):
 
 
 @dataclass(frozen=True)
-class Project(Local):
+class Project(LocalKernel):
     """Multiply (…, inputs) by a public matrix (inputs, outputs).
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes. Error: that of rounding the matrix.
@@ -143,7 +143,7 @@ class Project(Local):
 
 
 @dataclass(frozen=True)
-class Offset(Local):
+class Offset(LocalKernel):
     """Add a public tensor, broadcasting. Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes."""
 
     amounts: Public
@@ -167,7 +167,7 @@ class Offset(Local):
 
 
 @dataclass(frozen=True)
-class Fill(Local):
+class Fill(LocalKernel):
     """Replace a secret by one public number where a public mask is 0.
 
     Guarantee: nothing is sent. Cost: 0 rounds, 0 bytes.

@@ -19,7 +19,7 @@ from tacit.mpc.share import AnySpec
 from tacit.result import Claim, Leak
 
 
-class Seen(ABC):
+class SeenKernel(ABC):
     """A kernel through which a party sees the inputs of a function, in an order it cannot know."""
 
     seat: ClassVar[Seat]
@@ -43,7 +43,7 @@ class Seen(ABC):
 
 def permuted_protocol(
     name: str,
-    kernel: Any,  # a kind of `Seen`, made of a view and what hides more
+    kernel: Any,  # a kind of `SeenKernel`, made of a view and what hides more
     claims: Callable[[FlipsAndDummies], tuple[Claim, ...]],
     hiding: FlipsAndDummies | None = None,
 ) -> MpcProtocol:

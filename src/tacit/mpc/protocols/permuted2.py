@@ -16,7 +16,7 @@ from tacit.mpc.arithmetic.local import numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.permuted.hiding import FlipsAndDummies, PermutedInstance, extend, flip, unflip
-from tacit.mpc.permuted.protocol import Seen, permuted_protocol
+from tacit.mpc.permuted.protocol import SeenKernel, permuted_protocol
 from tacit.mpc.permuted.view import PermutedView, take
 from tacit.mpc.protocol import TWO_SERVERS
 from tacit.mpc.share import AnyShare, AnySpec, Share
@@ -65,7 +65,7 @@ class OrderMask:
 
 
 @dataclass(frozen=True)
-class SeenBySecond(Seen):
+class SeenBySecond(SeenKernel):
     """Apply a function through P1.
 
     Guarantee: P0 and the dealer see nothing. P1 sees every input of this call in the clear, in an

@@ -16,7 +16,7 @@ from tacit.mpc.arithmetic.local import numeric_share
 from tacit.mpc.contract import Channel, Declaration, Roles
 from tacit.mpc.material.randomness import Parts
 from tacit.mpc.permuted.hiding import FlipsAndDummies, PermutedInstance, extend, flip, unflip
-from tacit.mpc.permuted.protocol import Seen, permuted_protocol
+from tacit.mpc.permuted.protocol import SeenKernel, permuted_protocol
 from tacit.mpc.permuted.view import PermutedView, take
 from tacit.mpc.protocol import TWO_SERVERS
 from tacit.mpc.share import AnyShare, AnySpec, Share
@@ -25,7 +25,7 @@ from tacit.result import Claim
 
 
 @dataclass(frozen=True)
-class SeenByHelper(Seen):
+class SeenByHelper(SeenKernel):
     """Apply a function through the helper.
 
     Guarantee: P0 and P1 see nothing. The helper sees every input of this call in the clear, in
