@@ -56,8 +56,11 @@ def of_family(
         def marked(ops: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
             if ops.scope:
                 return verb(ops, *args, **kwargs)
-            with ops.family(name):
+            ops.scope = name  # as `family` does, which would take longer than some verbs
+            try:
                 return verb(ops, *args, **kwargs)
+            finally:
+                ops.scope = ""
 
         return marked
 

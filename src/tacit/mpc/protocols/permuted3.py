@@ -85,8 +85,8 @@ class SeenByHelper(SeenKernel):
 
     def attend(self, channel: Channel, *operands: AnySpec) -> None:
         """Compute the function on permuted values, as the helper."""
-        super().attend(channel, *operands)
         roles, instance = channel.roles, self.instance(operands[0])
+        channel.session.ledger.record(self.leak(instance, roles))
         if channel.me != roles.dealer:
             return
         size = instance.size
