@@ -8,11 +8,20 @@ from typing import Any
 
 from fuzz.draw import Coverage, draw
 from fuzz.estimators import draw_task, judge_task, shrink_task
+from fuzz.jobs import draw_job, judge_job, shrink_job
 from fuzz.judge import Verdict, judge, shrink
 from fuzz.modules import draw_module, judge_module, shrink_module
 from tacit.mpc import PROTOCOLS
 
-WAYS = {"sealed": 2, "checked": 8, "permuted3": 2, "permuted2": 2, "modules": 3, "tasks": 24}
+WAYS = {
+    "sealed": 2,
+    "checked": 8,
+    "permuted3": 2,
+    "permuted2": 2,
+    "modules": 3,
+    "tasks": 24,
+    "jobs": 24,
+}
 """What is drawn, and how seldom: by how long one takes, and by how much code is only run there."""
 
 
@@ -68,6 +77,8 @@ class Campaign:
             verdict = self._made(draw_module, judge_module, shrink_module)
         elif way == "tasks":
             verdict = self._made(draw_task, judge_task, shrink_task)
+        elif way == "jobs":
+            verdict = self._made(draw_job, judge_job, shrink_job)
         else:
             verdict = self._program(way)
         self.drawn[way] += 1

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fuzz import estimators
+from fuzz import estimators, jobs
 from fuzz import program as programs
 from fuzz.draw import Coverage, draw
 from fuzz.estimators import Task, draw_task, judge_task, shrink_task
 from fuzz.found import FOUND
+from fuzz.jobs import draw_job, judge_job
 from fuzz.judge import judge, shrink
 from fuzz.modules import draw_module, judge_module, shrink_module
 from tacit.mpc import PROTOCOLS
@@ -52,6 +53,31 @@ def test_learners_and_trees_answer_as_scikit_learn_or_are_refused():
     for seed in range(6):
         verdict = judge_task(draw_task(seed))
         assert verdict.outcome != "wrong", f"{verdict.how}\n{draw_task(seed)}"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_random_jobs_are_refused_by_name_or_run_as_was_planned():
+    outcomes = []
+    for seed in range(24):
+        verdict = judge_job(draw_job(seed))
+        assert verdict.outcome != "wrong", f"{verdict.how}\n{draw_job(seed)}"
+        outcomes.append(verdict.outcome)
+    assert outcomes.count("right") > 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_job_whose_ledger_says_too_little_is_found(monkeypatch):
+    """The entries of one party are lost on their way into the result."""
+    found = jobs.run_job
+
+    def forgets(*args, **how):
+        ran = found(*args, **how)
+        mine = [one for one in ran["result"]["ledger"] if not one.startswith("lab")]
+        return ran | {"result": ran["result"] | {"ledger": mine}}
+
+    monkeypatch.setattr(jobs, "run_job", forgets)
+    verdict = judge_job(jobs.DrawnJob("predict-permuted", ()))
+    assert "the ledger is not the one foreseen" in verdict.how
 
 
 def test_a_task_that_is_wrong_is_cut_down(monkeypatch):
