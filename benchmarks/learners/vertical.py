@@ -18,7 +18,7 @@ from xgboost import XGBClassifier
 
 from tacit.crypto import Matcher
 from tacit.crypto.cipher import Scheme
-from tacit.crypto.tags import make_tags
+from tacit.crypto.matching import make_tags
 from tacit.learners import GradientBoostingClassifier
 from tacit.learners.cipher.boosting import Boosting
 from tacit.learners.cipher.secureboost import boost

@@ -97,7 +97,7 @@ def test_the_owner_of_rows_sees_answers_under_one_noise_and_random_numbers(layou
     assert complaints(layout) == []
 
 
-def no_flood(ring, bits, randomness):
+def no_flood(ring, bits, kept, randomness):
     return np.zeros((ring.primes, ring.degree), np.uint64)
 
 
@@ -108,7 +108,7 @@ def stale(keys, zero=SlotKeys.zero):
 
 
 MUTATIONS = {
-    "noise is not flooded": (slots, "_flood", no_flood),
+    "noise is not flooded": (slots, "flood", no_flood),
     "not uniform": (SlotKeys, "draw", lambda self, randomness, n: np.zeros(n, np.int64)),
     "a polynomial comes again": (SlotKeys, "zero", stale),
 }

@@ -1,9 +1,7 @@
 """Cryptography that parties build on: agreement, derivation, sealing, sharing, identities."""
 
 from tacit.crypto.aead import seal, unseal
-from tacit.crypto.agreement import KeyPair, agree, make_key_pair
-from tacit.crypto.commitment import commit, verify
-from tacit.crypto.derive import derive
+from tacit.crypto.agreement import KeyPair, agree, derive, make_key_pair
 from tacit.crypto.identity import (
     Identity,
     fingerprint,
@@ -24,7 +22,6 @@ __all__ = [
     "Matcher",
     "ShamirShare",
     "agree",
-    "commit",
     "derive",
     "fingerprint",
     "load_identity",
@@ -40,6 +37,5 @@ __all__ = [
     "share_bytes",
     "sign",
     "unseal",
-    "verify",
     "verify_signature",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tacit.crypto.cipher import Numbers
-from tacit.crypto.tags import make_filters, match_filters
+from tacit.crypto.matching import make_filters, match_filters
 from tacit.data.rows import Floats, Holding, Rows
 from tacit.data.source import NOTHING, Given
 from tacit.errors import ConfigError, DataError

@@ -14,8 +14,14 @@ import numpy as np
 import torch
 
 from tacit.crypto.cipher import Numbers
-from tacit.crypto.matching import check_ids
-from tacit.crypto.tags import FILTER_BYTES, TAG_BYTES, make_filters, make_tags, match_filters
+from tacit.crypto.matching import (
+    FILTER_BYTES,
+    TAG_BYTES,
+    check_ids,
+    make_filters,
+    make_tags,
+    match_filters,
+)
 from tacit.errors import ConfigError, DataError, PartyError
 from tacit.matching.align import none_in_common
 from tacit.party import Session

@@ -1,7 +1,7 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tacit.crypto import KeyPair, agree, make_key_pair
+from tacit.crypto import KeyPair, agree, derive, make_key_pair
 from tacit.errors import InputError
 
 # RFC 7748, section 5.2: scalar, u-coordinate, result.
@@ -53,3 +53,33 @@ def test_the_private_key_is_not_shown():
     pair = make_key_pair()
     assert pair.private.private_bytes_raw().hex() not in repr(pair)
     assert "private" not in repr(pair)
+
+
+def test_the_published_key_comes_out():
+    # RFC 5869, appendix A.1.
+    key = derive(
+        bytes([0x0B] * 22), context=bytes(range(0xF0, 0xFA)), length=42, salt=bytes(range(13))
+    )
+    assert key.hex() == (
+        "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865"
+    )
+
+
+def test_other_contexts_give_other_keys():
+    secret = bytes(32)
+    assert derive(secret, context=b"a") != derive(secret, context=b"b")
+    assert derive(secret, context=b"a") != derive(secret, context=b"a", salt=b"s")
+
+
+@pytest.mark.parametrize(
+    ("secret", "context", "length", "reason"),
+    [
+        (bytes(15), b"a", 32, "at least 16 bytes, got 15"),
+        (bytes(32), b"", 32, "empty"),
+        (bytes(32), b"a", 0, "got 0"),
+        (bytes(32), b"a", 255 * 32 + 1, "got 8161"),
+    ],
+)
+def test_what_cannot_be_safe_is_refused(secret, context, length, reason):
+    with pytest.raises(InputError, match=reason):
+        derive(secret, context=context, length=length)

@@ -58,12 +58,12 @@ def test_noise_of_a_released_result_is_flooded(monkeypatch):
     """
     key = key_of("bfv")
     assert noise_budget(key, key.public.release(weighed(key), DRAW.bytes)) <= 2
-    monkeypatch.setattr(seal, "_flood", lambda ring, _: np.zeros((2, ring.degree), np.uint64))
+    monkeypatch.setattr(seal, "flood", lambda ring, *_: np.zeros((2, ring.degree), np.uint64))
     assert noise_budget(key, key.public.release(weighed(key), DRAW.bytes)) >= 3
 
 
 def test_the_flood_is_uniform_over_its_range():
-    drawn = seal._flood(_WEIGHED, DRAW.bytes)
+    drawn = seal.flood(_WEIGHED, seal.FLOOD_BITS, 2, DRAW.bytes)
     first, second = _WEIGHED.moduli[:2]
     lift = pow(second, -1, first)
     whole = [(int(b) + second * ((int(a) - int(b)) * lift % first)) for a, b in drawn.T.tolist()]

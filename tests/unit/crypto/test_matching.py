@@ -5,8 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.crypto import Matcher, matching
-from tacit.crypto.matching import hash_to_point, split_points
-from tacit.crypto.tags import make_filters, make_tags, match_filters
+from tacit.crypto.matching import (
+    hash_to_point,
+    make_filters,
+    make_tags,
+    match_filters,
+    split_points,
+)
 from tacit.errors import DataError, InputError
 
 names = st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=12, unique=True)

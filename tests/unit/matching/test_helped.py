@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.crypto.tags import FILTER_BYTES, TAG_BYTES, make_filters, make_tags, match_filters
+from tacit.crypto.matching import FILTER_BYTES, TAG_BYTES, make_filters, make_tags, match_filters
 from tacit.errors import ConfigError, DataError, InputError, PartyError
 from tacit.matching.helped import align_by_helper, declare_helped
 from tacit.party import Meeting, merge_costs, run_threads, without_setup

@@ -1,4 +1,11 @@
-"""Additively homomorphic ciphers behind one seam: `paillier` and `bfv`."""
+"""Additively homomorphic ciphers behind one seam: `paillier` and `bfv`.
+
+They stand here, on gmpy2 and SEAL, because libraries of them trust who made a key or a ciphertext.
+A peer here may be malicious: a modulus comes with a proof that n-th powers hide everything
+(`numbers.is_permutation`), every number is checked against its modulus before it is computed with,
+nothing that a peer sent is read as a file of SEAL's (`saved`), what is released is re-randomised
+whatever the key owner made of the key, and its noise is flooded.
+"""
 
 from tacit.crypto.cipher.bfv import BfvSecretKey, bfv_parts, load_bfv
 from tacit.crypto.cipher.contract import (

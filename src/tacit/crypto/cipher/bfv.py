@@ -124,10 +124,7 @@ class BfvPublicKey(PublicKey):
 
     def unmask(self, opened: bytes, mask: Residues, layout: CipherLayout) -> Numbers:
         """Subtract modulo the plain modulus."""
-        if len(opened) != self.opened_bytes(layout):
-            raise DataError(
-                f"wanted {self.opened_bytes(layout)} decrypted bytes, got {len(opened)}"
-            )
+        self._check_opened(opened, layout)
         words = np.frombuffer(opened, "<u8").astype(np.uint64) - np.asarray(mask, np.uint64)
         return _matrix(centred(words, _WEIGHED.plain_bits), layout)
 
@@ -236,17 +233,13 @@ def load_bfv(data: bytes) -> BfvPublicKey:
     """Read a public key, or refuse it."""
     if len(data) != public_bytes():
         raise DataError(f"got {len(data)} bytes, which are no public key of bfv")
-    cut = _key_bytes(_SUMS)
+    cut = _SUMS.wire_bytes(-1, is_seeded=False)
     return BfvPublicKey(data[:cut], data[cut:])
 
 
 def public_bytes() -> int:
     """Return the one length of a public key."""
-    return _key_bytes(_SUMS) + _key_bytes(_WEIGHED)
-
-
-def _key_bytes(ring: Ring) -> int:
-    return ring.wire_bytes(-1, is_seeded=False)
+    return sum(ring.wire_bytes(-1, is_seeded=False) for ring in (_SUMS, _WEIGHED))
 
 
 def ring_of(layout: CipherLayout) -> Ring:

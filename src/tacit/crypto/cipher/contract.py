@@ -209,6 +209,10 @@ class PublicKey(ABC):
     def _load_part(self, data: bytes, layout: CipherLayout) -> object:
         """Read a part, or refuse it."""
 
+    def _check_opened(self, opened: bytes, layout: CipherLayout) -> None:
+        if len(opened) != (wanted := self.opened_bytes(layout)):
+            raise DataError(f"wanted {wanted} decrypted bytes, got {len(opened)}")
+
     def _made(self, layout: CipherLayout, parts: tuple[object, ...]) -> Ciphertext:
         return Ciphertext(layout=layout, key_id=self.key_id, parts=parts)
 

@@ -169,10 +169,7 @@ class PaillierPublicKey(PublicKey):
     def unmask(self, opened: bytes, mask: Residues, layout: CipherLayout) -> Numbers:
         """Subtract modulo n and take the plaintexts apart."""
         size = self._bytes // 2
-        if len(opened) != self.opened_bytes(layout):
-            raise DataError(
-                f"wanted {self.opened_bytes(layout)} decrypted bytes, got {len(opened)}"
-            )
+        self._check_opened(opened, layout)
         words = (
             int.from_bytes(opened[at : at + size], "big") for at in range(0, len(opened), size)
         )

@@ -62,28 +62,27 @@ class Residues:
         return found.tobytes()
 
 
-@dataclass(frozen=True)
-class Seed:
-    """Bytes that may be any."""
-
-    nbytes: int = SEED_BYTES
-
-
-Form = tuple[bytes | Residues | Seed, ...]
-"""A file of SEAL: bytes that are known, and places for what is sent."""
+Form = tuple[bytes | Residues | int, ...]
+"""A file of SEAL: bytes that are known, and places for what is sent: numbers, or any bytes."""
 
 
 def _width(modulus: int) -> int:
     return (modulus.bit_length() + 7) // 8
 
 
-def _file_bytes(part: bytes | Residues | Seed) -> int:
+def _file_bytes(part: bytes | Residues | int) -> int:
     if isinstance(part, bytes):
         return len(part)
-    return 8 * part.degree * len(part.moduli) if isinstance(part, Residues) else part.nbytes
+    return 8 * part.degree * len(part.moduli) if isinstance(part, Residues) else part
 
 
-def framed(*parts: bytes | Residues | Seed) -> Form:
+def _sent_bytes(part: bytes | Residues | int) -> int:
+    if isinstance(part, bytes):
+        return 0
+    return part.nbytes if isinstance(part, Residues) else part
+
+
+def framed(*parts: bytes | Residues | int) -> Form:
     """Put SEAL's header before what it saves uncompressed."""
     size = _HEADER_BYTES + sum(map(_file_bytes, parts))
     return (_header() + struct.pack("<Q", size), *parts)
@@ -98,7 +97,7 @@ def cipher_form(parms_id: bytes, residues: Residues, *, is_ntt: bool, is_seeded:
     """Return how SEAL saves a ciphertext of two polynomials, one of which may be a seed."""
     facts = struct.pack("<BQQQdQ", is_ntt, 2, residues.degree, len(residues.moduli), 1.0, 1)
     if is_seeded:
-        return framed(parms_id + facts, *array(residues), *framed(_BLAKE2XB, Seed()))
+        return framed(parms_id + facts, *array(residues), *framed(_BLAKE2XB, SEED_BYTES))
     return framed(parms_id + facts, *array(Residues(residues.degree, residues.moduli * 2)))
 
 
@@ -126,7 +125,7 @@ def pack(form: Form, file: bytes) -> bytes:
 
 def unpack(form: Form, data: bytes) -> bytes:
     """Write a file for SEAL around what a peer sent, or refuse it."""
-    wanted = sum(part.nbytes for part in form if not isinstance(part, bytes))
+    wanted = sum(map(_sent_bytes, form))
     if len(data) != wanted:
         raise DataError(f"wanted {wanted} bytes of a ciphertext or key of bfv, got {len(data)}")
     out, at = [], 0
@@ -134,8 +133,8 @@ def unpack(form: Form, data: bytes) -> bytes:
         if isinstance(part, bytes):
             out.append(part)
             continue
-        found = data[at : at + part.nbytes]
-        at += part.nbytes
+        found = data[at : at + _sent_bytes(part)]
+        at += len(found)
         out.append(part.unpack(found) if isinstance(part, Residues) else found)
     return b"".join(out)
 

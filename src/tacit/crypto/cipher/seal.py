@@ -29,7 +29,9 @@ from tacit.crypto.cipher.saved import (
 )
 from tacit.errors import ConfigError, DataError
 
-_FLOOD_WORD_BITS, _FLOOD_MORE_BITS = 60, 10
+FLOOD_BITS = 70
+"""Of the noise that drowns what a product leaves of its factors: see `SealKeys.flooded`."""
+_LIMB_BITS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +230,8 @@ class SealKeys:
         self._evaluator.mod_switch_to_next(self.opened(part), out)
         self._encryptor.encrypt_zero(out.parms_id(), zero)
         self._evaluator.add_inplace(out, zero)
-        self._evaluator.add_inplace(out, ring.noise(out, _flood(ring, randomness)))
+        noise = flood(ring, FLOOD_BITS, ring.primes - 1, randomness)
+        self._evaluator.add_inplace(out, ring.noise(out, noise))
         self._evaluator.add_plain_inplace(out, ring.plaintext(mask))
         self._evaluator.mod_switch_to_next_inplace(out)
         return out
@@ -297,17 +300,21 @@ def centred(words: Words, bits: int) -> npt.NDArray[np.int64]:
     return (words << np.uint64(64 - bits)).view(np.int64) >> np.int64(64 - bits)
 
 
-def _flood(ring: Ring, randomness: Randomness) -> Words:
-    """Draw noise uniform over 2^70 around zero, as residues modulo all primes but one."""
-    degree = ring.degree
-    high = np.frombuffer(randomness(8 * degree), "<u8") >> np.uint64(64 - _FLOOD_WORD_BITS)
-    low = np.frombuffer(randomness(8 * degree), "<u8") >> np.uint64(64 - _FLOOD_MORE_BITS)
-    middle = 1 << (_FLOOD_WORD_BITS + _FLOOD_MORE_BITS - 1)
+def flood(ring: Ring, bits: int, kept: int, randomness: Randomness) -> Words:
+    """Draw noise uniform over 2^bits around zero, as residues modulo the first ``kept`` primes."""
+    limbs = -(-bits // _LIMB_BITS)
+    drawn = np.frombuffer(randomness(4 * limbs * ring.degree), "<u4").astype(np.uint64)
+    drawn = drawn.reshape(limbs, ring.degree)
+    drawn[0] >>= np.uint64(_LIMB_BITS * limbs - bits)
     rows = []
-    for prime in ring.moduli[: ring.primes - 1]:
+    for prime in ring.moduli[:kept]:
         modulus = np.uint64(prime)
-        found = high % modulus
-        for _ in range(_FLOOD_MORE_BITS):  # doubled, because 70 bits do not fit a word
-            found = (found + found) % modulus
-        rows.append((found + low + np.uint64(prime - middle % prime)) % modulus)
+        found = drawn[0] % modulus
+        for limb in drawn[1:]:
+            for _ in range(_LIMB_BITS):  # doubled, because a product would not fit a word
+                found = found + found
+                found -= modulus * (found >= modulus)
+            found = (found + limb) % modulus
+        middle = pow(2, bits - 1, prime)
+        rows.append((found + np.uint64(prime - middle)) % modulus)
     return np.stack(rows)

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.crypto.cipher.saved import Form, Words, framed, library, loaded, pack, saved, unpack
-from tacit.crypto.cipher.seal import Ring, SealKeys, primes_of
+from tacit.crypto.cipher.saved import Form, framed, library, loaded, pack, saved, unpack
+from tacit.crypto.cipher.seal import Ring, SealKeys, flood, primes_of
 from tacit.crypto.field import Randomness
 from tacit.errors import DataError
 
 MOST_MODULUS_BITS = {4096: 109, 8192: 218, 16384: 438, 32768: 881}
 """The Homomorphic Encryption Standard's 128 bits for ternary secrets; SEAL checks them itself."""
-_LIMB_BITS = 32
 _ERROR = 20.0  # SEAL cuts its errors at six deviations of 3.2
 _SHORT = 0.05
 Numbers = npt.NDArray[np.int64]
@@ -271,7 +270,7 @@ class SlotKeys(SealKeys):
         out = self.zero()
         if part is not None:
             ev.add_inplace(out, part)
-        ev.add_inplace(out, ring.noise(out, _flood(ring, bits, randomness)))
+        ev.add_inplace(out, ring.noise(out, flood(ring, bits, ring.primes, randomness)))
         ev.add_plain_inplace(out, ring.encoded(mask % ring.plain_modulus))
         while out.coeff_modulus_size() > 1:
             ev.mod_switch_to_next_inplace(out)
@@ -331,23 +330,3 @@ def join(residues: Sequence[Numbers], moduli: Sequence[int]) -> npt.NDArray[Any]
         more = (one.astype(object) - found) * pow(whole, -1, modulus) % modulus
         found, whole = found + whole * more, whole * modulus
     return np.where(found > whole // 2, found - whole, found)
-
-
-def _flood(ring: SlotRing, bits: int, randomness: Randomness) -> Words:
-    """Draw noise uniform over 2^bits around zero, as residues modulo the primes."""
-    degree, limbs = ring.degree, -(-bits // _LIMB_BITS)
-    drawn = np.frombuffer(randomness(4 * limbs * degree), "<u4").astype(np.uint64)
-    drawn = drawn.reshape(limbs, degree)
-    drawn[0] >>= np.uint64(_LIMB_BITS * limbs - bits)
-    rows = []
-    for prime in ring.moduli[: ring.primes]:
-        modulus = np.uint64(prime)
-        found = drawn[0] % modulus
-        for limb in drawn[1:]:
-            for _ in range(_LIMB_BITS):  # doubled, because a product would not fit a word
-                found = found + found
-                found -= modulus * (found >= modulus)
-            found = (found + limb) % modulus
-        middle = pow(2, bits - 1, prime)
-        rows.append((found + np.uint64(prime - middle)) % modulus)
-    return np.stack(rows)

@@ -7,12 +7,17 @@ is found without a division. Factors are kept times 2^32 for that.
 import numpy as np
 import numpy.typing as npt
 
-from tacit.crypto.joint.compiled import compiled
+from tacit.jit import deferred
 
 Residues = npt.NDArray[np.uint32]
 Words = npt.NDArray[np.uint64]
 Octets = npt.NDArray[np.uint8]
 Small = npt.NDArray[np.int8]
+
+
+compiled = deferred(
+    "two parties without a dealer need Numba; install it with: pip install 'tacit-ml[he]'"
+)
 
 
 @compiled
