@@ -31,7 +31,7 @@ from tacit.inference.secured import (
 from tacit.mpc import PROTOCOLS, MpcProtocol, Plan, find_protocol
 from tacit.mpc.walker import Walker
 from tacit.nn import Imported, import_module
-from tacit.nn.capping import note_of, with_room
+from tacit.nn.running import note_of, with_room
 from tacit.notebook import Lines
 from tacit.party import Session, Usage
 from tacit.result import Claim, Forecast, Leak

@@ -1,7 +1,6 @@
 """Models that do not know whether they are private."""
 
 from tacit.nn.adapters import Adapted, add_adapters, merge_adapters
-from tacit.nn.attention import attention, causal_mask, rotary, self_attention
 from tacit.nn.code import OwnModel, allow, build_network
 from tacit.nn.described import (
     Model,
@@ -12,20 +11,17 @@ from tacit.nn.described import (
     make_token_model,
     parse_layers,
 )
-from tacit.nn.features import HistogramsOfGradients
-from tacit.nn.gradient import GradientOps
+from tacit.nn.features import HistogramsOfGradients, ImageNetwork, TextNetwork
+from tacit.nn.gradient import GradientOps, pull_back
 from tacit.nn.imported import Imported, import_module
-from tacit.nn.models import Block, linear, logistic_class, logistic_score, transformer_block
-from tacit.nn.networks import ImageNetwork, TextNetwork
+from tacit.nn.models import attention, causal_mask, linear, logistic_class, logistic_score
 from tacit.nn.ops import Ops, TrainableOps, Weights
 from tacit.nn.plain import TorchOps
 from tacit.nn.running import quarters_of, row_gain, size_of
-from tacit.nn.tape import pull_back
 from tacit.nn.weights import load_weights, read_facts, read_weights, to_safetensors
 
 __all__ = [
     "Adapted",
-    "Block",
     "GradientOps",
     "HistogramsOfGradients",
     "ImageNetwork",
@@ -58,10 +54,7 @@ __all__ = [
     "quarters_of",
     "read_facts",
     "read_weights",
-    "rotary",
     "row_gain",
-    "self_attention",
     "size_of",
     "to_safetensors",
-    "transformer_block",
 ]

@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InputError
-from tacit.nn import layers, layout, pooling
-from tacit.nn.attention import attention, mixing
-from tacit.nn.convolution import convolution, transposed
+from tacit.nn import layers, layout, windows
 from tacit.nn.encoders import mask_of
-from tacit.nn.layers import relu
+from tacit.nn.models import attention, mixing
 from tacit.nn.running import Constant, Running, is_tensor
 
 Call = Callable[..., Any]
@@ -83,32 +81,6 @@ def _linear(run: Running, x: Any, weight: Any, bias: Any = None) -> Any:
 
 def _function(verb: str) -> Call:
     return lambda run, x: layers.shrunk(run, verb, x)
-
-
-def _gelu(run: Running, x: Any, approximate: str = "none") -> Any:
-    return layers.shrunk(run, "gelu", x)  # torch's two forms differ by less than 5e-4
-
-
-def _relu6(run: Running, x: Any, inplace: bool = False) -> Any:
-    return run.ops.clamp(x, 0.0, 6.0)
-
-
-def _hardtanh(
-    run: Running, x: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
-) -> Any:
-    return run.ops.clamp(x, min_val, max_val)
-
-
-def _softplus(run: Running, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    return run.ops.softplus(run.capped(x))
-
-
-def _relu(run: Running, x: Any, inplace: bool = False) -> Any:
-    return relu(run, x)
-
-
-def _silu(run: Running, x: Any, inplace: bool = False) -> Any:
-    return layers.shrunk(run, "silu", x)
 
 
 def _softmax(verb: str) -> Call:
@@ -183,7 +155,7 @@ def _clamp(run: Running, x: Any, min: float | None = None, max: float | None = N
     if min is None:
         return x if max is None else _neg(run, _clamp(run, _neg(run, x), min=-max))
     if max is None:
-        return run.ops.shift(relu(run, run.ops.shift(x, -min)), min)
+        return run.ops.shift(layers.relu(run, run.ops.shift(x, -min)), min)
     if min > max:
         raise InputError(f"wanted a lower bound below the upper one, got {min} and {max}")
     return run.ops.clamp(x, min, max)
@@ -291,16 +263,16 @@ def _kept(mask: Any, is_causal: bool, shape: tuple[int, ...]) -> Tensor | None:
 
 CALLS: dict[str, Call] = {
     "abs": _function("abs"),
-    "adaptive_avg_pool1d": pooling.adaptive_avg_pool(1),
-    "adaptive_avg_pool2d": pooling.adaptive_avg_pool(2),
-    "adaptive_max_pool1d": pooling.adaptive_max_pool(1),
-    "adaptive_max_pool2d": pooling.adaptive_max_pool(2),
+    "adaptive_avg_pool1d": windows.adaptive_avg_pool(1),
+    "adaptive_avg_pool2d": windows.adaptive_avg_pool(2),
+    "adaptive_max_pool1d": windows.adaptive_max_pool(1),
+    "adaptive_max_pool2d": windows.adaptive_max_pool(2),
     "add": _add,
     "amax": _extreme("max"),
     "amin": _extreme("min"),
     "argmax": _argmax,
-    "avg_pool1d": pooling.avg_pool(1),
-    "avg_pool2d": pooling.avg_pool(2),
+    "avg_pool1d": windows.avg_pool(1),
+    "avg_pool2d": windows.avg_pool(2),
     "batch_norm": _batch_norm,
     "bmm": _matmul,
     "cat": layout.cat,
@@ -308,10 +280,10 @@ CALLS: dict[str, Call] = {
     "clamp": _clamp,
     "clone": _same,
     "contiguous": _same,
-    "conv1d": convolution(1),
-    "conv2d": convolution(2),
-    "conv_transpose1d": transposed(1),
-    "conv_transpose2d": transposed(2),
+    "conv1d": windows.convolution(1),
+    "conv2d": windows.convolution(2),
+    "conv_transpose1d": windows.transposed(1),
+    "conv_transpose2d": windows.transposed(2),
     "detach": _same,
     "div": _div,
     "dropout": _same,
@@ -322,13 +294,16 @@ CALLS: dict[str, Call] = {
     "expand": layout.expand,
     "flatten": layers.flatten,
     "float": _same,
-    "gelu": _gelu,
+    # torch's two forms differ by less than 5e-4
+    "gelu": lambda run, x, approximate="none": layers.shrunk(run, "gelu", x),
     "getattr": layout.attribute,
     "getitem": layout.getitem,
     "group_norm": _group_norm,
     "hardsigmoid": layers.hardsigmoid,
     "hardswish": layers.hardswish,
-    "hardtanh": _hardtanh,
+    "hardtanh": lambda run, x, min_val=-1.0, max_val=1.0, inplace=False: run.ops.clamp(
+        x, min_val, max_val
+    ),
     "iadd": _add,
     "imul": _mul,
     "isub": _sub,
@@ -339,8 +314,8 @@ CALLS: dict[str, Call] = {
     "log": _function("log"),
     "log_softmax": _softmax("log_softmax"),
     "matmul": _matmul,
-    "max_pool1d": pooling.max_pool(1),
-    "max_pool2d": pooling.max_pool(2),
+    "max_pool1d": windows.max_pool(1),
+    "max_pool2d": windows.max_pool(2),
     "mean": _mean,
     "mm": _matmul,
     "mul": _mul,
@@ -348,18 +323,18 @@ CALLS: dict[str, Call] = {
     "permute": layout.permute,
     "pow": _pow,
     "reciprocal": _function("reciprocal"),
-    "relu": _relu,
-    "relu6": _relu6,
+    "relu": layers.relu,
+    "relu6": lambda run, x, inplace=False: run.ops.clamp(x, 0.0, 6.0),
     "repeat_interleave": layout.repeat_interleave,
     "reshape": layout.reshape,
     "rms_norm": _rms_norm,
     "rsqrt": _function("rsqrt"),
     "scaled_dot_product_attention": _sdpa,
     "sigmoid": _function("sigmoid"),
-    "silu": _silu,
+    "silu": lambda run, x, inplace=False: layers.shrunk(run, "silu", x),
     "size": layout.size,
     "softmax": _softmax("softmax"),
-    "softplus": _softplus,
+    "softplus": lambda run, x, beta=1.0, threshold=20.0: run.ops.softplus(run.capped(x)),
     "split": layout.split,
     "sqrt": _function("sqrt"),
     "square": _function("square"),

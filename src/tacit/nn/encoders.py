@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import InputError
-from tacit.nn.attention import attention, causal_mask, merge_heads, mixing, split_heads
 from tacit.nn.layers import layer_norm, relu, shrunk
+from tacit.nn.models import attention, causal_mask, merge_heads, mixing, split_heads
 from tacit.nn.running import Constant, NotComputed, Running
 
 

@@ -20,11 +20,10 @@ from tacit.exclusive import TORCH_LOCK
 from tacit.nn.calls import CALLS, SHAPES, TAKES_CONSTANTS
 from tacit.nn.folding import fold_weights, gains_of, lengths_of, unfold_weights
 from tacit.nn.inplace import follow
-from tacit.nn.nodes import arguments, call_name, place
 from tacit.nn.ops import Ops
 from tacit.nn.running import Constant, NotComputed, Running, is_tensor
 from tacit.nn.table import LAYERS, check_call, check_options
-from tacit.nn.tracing import Tracer
+from tacit.nn.tracing import Tracer, arguments, call_name, place
 
 T = TypeVar("T")
 _SILENT = frozenset({"getattr", "getitem", "size"})

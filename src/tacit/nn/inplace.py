@@ -13,7 +13,7 @@ from torch import fx, nn
 
 from tacit.errors import InputError
 from tacit.nn.calls import CALLS, SHAPES
-from tacit.nn.nodes import arguments, call_name, place
+from tacit.nn.tracing import arguments, call_name, place
 
 _AUGMENTED = frozenset({"iadd", "ifloordiv", "imul", "ipow", "isub", "itruediv"})
 _VIEWS = frozenset(

@@ -1,6 +1,6 @@
-"""Layers of torch.nn as functions of ops: affine maps, norms, activations."""
+"""What layers and functions of torch have in common: norms, activations, tables of rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -10,8 +10,6 @@ from torch import nn
 from tacit.errors import InputError
 from tacit.nn.running import Constant, Running
 
-# A layer is called with the run, its name, the module, and what the graph passes.
-Layer = Callable[..., Any]
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
 EPS = torch.finfo(torch.float32).eps
 """What torch adds to mean squares where a module names nothing."""
@@ -43,21 +41,6 @@ def layer_norm(run: Running, name: str, layer: nn.LayerNorm, x: Any) -> Any:
     return adjusted(run, out, run.weight(name, "weight"), run.weight(name, "bias"))
 
 
-def rms_norm(run: Running, name: str, layer: nn.RMSNorm, x: Any) -> Any:
-    """Bring the last dimension to a mean square of 1."""
-    eps = EPS if layer.eps is None else layer.eps
-    out = run.normed(x, eps=eps, centred=False)
-    return adjusted(run, out, run.weight(name, "weight"))
-
-
-def group_norm(run: Running, name: str, layer: nn.GroupNorm, x: Any) -> Any:
-    """Normalise groups of channels."""
-    out = run.ops.group_norm(run.capped(x), groups=layer.num_groups, eps=layer.eps)
-    return adjusted(
-        run, out, run.weight(name, "weight"), run.weight(name, "bias"), is_channels=True
-    )
-
-
 def check_normalised(shape: Any, place: str = "") -> None:
     """Refuse a norm over more than the last dimension.
 
@@ -78,11 +61,6 @@ def adjusted(
     return x
 
 
-def embedding(run: Running, name: str, layer: nn.Embedding, ids: Any) -> Any:
-    """Read rows of a table by whole numbers."""
-    return rows_of(run, run.weight(name, "weight"), ids, layer.padding_idx)
-
-
 def rows_of(run: Running, table: Any, ids: Any, padding: int | None) -> Any:
     """Read rows of a table by whole numbers; either may be public."""
     if run.hot is not None and ids is run.hot:
@@ -98,11 +76,6 @@ def rows_of(run: Running, table: Any, ids: Any, padding: int | None) -> Any:
     return run.follows(run.ops.reshape(rows, (*places.shape, run.ops.shape(table)[1])), table)
 
 
-def function(verb: str) -> Layer:
-    """Make a layer of a verb of one argument."""
-    return lambda run, name, layer, x: shrunk(run, verb, x)
-
-
 SHRINKING = frozenset({"gelu", "relu", "silu", "tanh"})
 """Functions of which no value is larger than its argument."""
 OFF = 2.0**-10
@@ -116,35 +89,15 @@ def shrunk(run: Running, verb: str, x: Any) -> Any:
     return run.follows(out, x, off=OFF) if verb in SHRINKING else out
 
 
-def relu_layer(run: Running, name: str, layer: nn.Module, x: Any) -> Any:
-    """Give the positive part."""
-    return relu(run, x)
-
-
-def relu(run: Running, x: Any) -> Any:
+def relu(run: Running, x: Any, inplace: bool = False) -> Any:
     """Give the positive part; a cap costs one comparison more, where it could be reached."""
     is_capped = run.cap is not None and run.ops.reaches(x, bound=run.cap)
     return run.follows(run.ops.clamp(x, 0.0, run.cap) if is_capped else run.ops.relu(x), x)
 
 
-def clamp(run: Running, name: str, layer: nn.Hardtanh, x: Any) -> Any:
-    """Keep values in the range of a Hardtanh or ReLU6."""
-    return run.ops.clamp(x, layer.min_val, layer.max_val)
-
-
-def leaky_layer(run: Running, name: str, layer: nn.LeakyReLU, x: Any) -> Any:
-    """Scale the negative part."""
-    return leaky_relu(run, x, layer.negative_slope)
-
-
 def leaky_relu(run: Running, x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
     """Scale the negative part."""
     return run.ops.piecewise(run.capped(x), (0.0,), ((0.0, negative_slope), (0.0, 1.0)))
-
-
-def curve_layer(call: Callable[[Running, Any], Any]) -> Layer:
-    """Make a layer of a function without options."""
-    return lambda run, name, layer, x: call(run, x)
 
 
 def hardswish(run: Running, x: Any, inplace: bool = False) -> Any:
@@ -158,22 +111,11 @@ def hardsigmoid(run: Running, x: Any, inplace: bool = False) -> Any:
     return run.ops.piecewise(run.capped(x), (-3.0, 3.0), ((0.0,), (0.5, 1 / 6), (1.0,)))
 
 
-def softmax(run: Running, name: str, layer: Any, x: Any) -> Any:
-    """Apply a softmax or its logarithm."""
-    verb = run.ops.log_softmax if isinstance(layer, nn.LogSoftmax) else run.ops.softmax
-    return verb(run.capped(x), dim=softmax_dim(run, x, layer.dim))
-
-
 def softmax_dim(run: Running, x: Any, dim: int | None) -> int:
     """Return the dimension that torch chooses where none was named."""
     if dim is not None:
         return dim
     return 0 if len(run.ops.shape(x)) in (1, 3) else 1
-
-
-def flatten_layer(run: Running, name: str, layer: nn.Flatten, x: Any) -> Any:
-    """Join neighbouring dimensions."""
-    return flatten(run, x, layer.start_dim, layer.end_dim)
 
 
 def flatten(run: Running, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -185,19 +127,9 @@ def flatten(run: Running, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return run.ops.reshape(x, (*shape[:first], joined, *shape[last + 1 :]))
 
 
-def unflatten_layer(run: Running, name: str, layer: Any, x: Any) -> Any:
-    """Cut a dimension into several."""
-    return unflatten(run, x, layer.dim, layer.unflattened_size)
-
-
 def unflatten(run: Running, x: Any, dim: int, sizes: Sequence[int]) -> Any:
     """Cut a dimension into several; one of them may be -1, for what is left."""
     shape = run.ops.shape(x)
     at, known = dim % len(shape), prod(size for size in sizes if size != -1)
     filled = [shape[at] // known if size == -1 else size for size in sizes]
     return run.ops.reshape(x, (*shape[:at], *filled, *shape[at + 1 :]))
-
-
-def same(run: Running, name: str, layer: nn.Module, x: Any) -> Any:
-    """Change nothing: what a model in use does not do."""
-    return x

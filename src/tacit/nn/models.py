@@ -1,11 +1,14 @@
-"""Models as functions of ops."""
+"""Models as functions of ops: logistic regression, and attention with grouped queries and masks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from math import sqrt
 from typing import TypeVar
 
-from tacit.nn.attention import affine, self_attention
-from tacit.nn.ops import Ops
+import torch
+from torch import Tensor
+
+from tacit.errors import InputError
+from tacit.nn.ops import BoundedOps, Ops
 
 T = TypeVar("T")
 
@@ -25,62 +28,76 @@ def logistic_class(ops: Ops[T], weights: Mapping[str, T], x: T) -> T:
     return ops.is_positive(linear(ops, weights, x))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """The public shape of a Transformer block: heads, masks, positions and where its norms are.
+def causal_mask(queries: int, keys: int) -> Tensor:
+    """Return which keys a query may see: those up to its own place, counted from the end."""
+    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
 
-    Attributes:
-        heads: of the queries.
-        groups: of keys and values, if fewer than heads.
-        norm_first: whether a norm stands before its branch (as in GPT-2) or after the sum.
-        is_causal: whether a token sees only what is before it.
-        has_rotary: whether positions turn queries and keys.
-        eps: of the norms.
+
+def mixing(keys: int) -> float:
+    """Return how much longer than the longest of so many rows an average of them may come out."""
+    return 1.02 + 2.0**-12 * keys
+
+
+def attention(
+    ops: Ops[T],
+    q: T,
+    k: T,
+    v: T,
+    *,
+    kept: Tensor | None = None,
+    scale: float | None = None,
+    longest: float | None = None,
+) -> T:
+    """Average values by the softmax of the products of queries and keys.
+
+    Args:
+        ops: any interpreter.
+        q: (batch, heads, queries, width).
+        k: (batch, groups, keys, width); the heads are cut into that many groups, which share
+            their keys and values (grouped-query attention).
+        v: (batch, groups, keys, values' width).
+        kept: a public mask (queries, keys), or (batch, heads, queries, keys); false hides a key
+            from a query.
+        scale: of the products; 1 / √width unless given.
+        longest: how large a product of a query and a key can be, before it is scaled, if known.
+
+    Returns:
+        (batch, heads, queries, values' width).
     """
-
-    heads: int
-    groups: int | None = None
-    norm_first: bool = True
-    is_causal: bool = False
-    has_rotary: bool = False
-    eps: float = 1e-5
-
-
-def transformer_block(ops: Ops[T], weights: Mapping[str, T], x: T, *, block: Block) -> T:
-    """Apply attention and a two-layer network with GELU, each with a residual and a norm.
-
-    ``weights`` has those of `self_attention` under ``attention/``, ``up`` and ``down`` with
-    ``/weight`` (inputs, outputs) and ``/bias``, and ``norm1``, ``norm2`` with both.
-    """
-    attend = _part(weights, "attention")
-
-    def look(y: T) -> T:
-        return self_attention(
-            ops,
-            attend,
-            y,
-            heads=block.heads,
-            groups=block.groups,
-            is_causal=block.is_causal,
-            has_rotary=block.has_rotary,
-        )
-
-    def think(y: T) -> T:
-        return affine(ops, weights, "down", ops.gelu(affine(ops, weights, "up", y)))
-
-    def norm(name: str, y: T) -> T:
-        scaled = ops.mul(ops.layer_norm(y, eps=block.eps), weights[f"{name}/weight"])
-        return ops.add(scaled, weights[f"{name}/bias"])
-
-    for name, branch in (("norm1", look), ("norm2", think)):
-        if block.norm_first:
-            x = ops.add(x, branch(norm(name, x)))
-        else:
-            x = norm(name, ops.add(x, branch(x)))
-    return x
+    batch, heads, queries, width = ops.shape(q)
+    groups, keys = ops.shape(k)[1:3]
+    if heads % groups:
+        raise InputError(f"cannot share keys of {groups} groups between {heads} heads")
+    # The heads of a group are more queries for the same keys, which are opened once.
+    stacked = ops.reshape(q, (batch, groups, heads // groups * queries, width))
+    scale = 1 / sqrt(width) if scale is None else scale
+    if longest is not None and isinstance(ops, BoundedOps) and (kept is None or kept.dim() == 2):
+        seen = torch.ones(queries, keys, dtype=torch.bool) if kept is None else kept
+        most = 1.01 * abs(scale) * longest + 2.0**-8
+        # Queries are scaled, not scores: there are fewer, and opening them rescales them.
+        scores = ops.product_within(ops.scale(stacked, scale), ops.transpose(k, 2, 3), bound=most)
+        mixed = ops.mix(ops.attention(scores, seen.repeat(heads // groups, 1)), v)
+        return ops.reshape(mixed, (batch, heads, queries, -1))
+    scores = ops.scale(ops.matmul(stacked, ops.transpose(k, 2, 3)), scale)
+    if kept is not None:
+        scores = ops.reshape(scores, (batch, groups, -1, queries, keys))
+        if kept.dim() > 2:
+            kept = kept.reshape(batch, groups, -1, queries, keys)
+        scores = ops.hide(scores, kept)
+        scores = ops.reshape(scores, (batch, groups, -1, keys))
+    mixed = ops.mix(ops.softmax(scores, dim=-1), v)
+    return ops.reshape(mixed, (batch, heads, queries, -1))
 
 
-def _part(weights: Mapping[str, T], prefix: str) -> dict[str, T]:
-    """Take the weights of one part of a model."""
-    start = f"{prefix}/"
-    return {name[len(start) :]: value for name, value in weights.items() if name.startswith(start)}
+def split_heads(ops: Ops[T], x: T, heads: int) -> T:
+    """Turn (batch, tokens, heads · width) into (batch, heads, tokens, width)."""
+    batch, tokens, wide = ops.shape(x)
+    if wide % heads:
+        raise InputError(f"cannot cut a width of {wide} into {heads} heads")
+    return ops.transpose(ops.reshape(x, (batch, tokens, heads, wide // heads)), 1, 2)
+
+
+def merge_heads(ops: Ops[T], x: T) -> T:
+    """Turn (batch, heads, tokens, width) into (batch, tokens, heads · width)."""
+    batch, heads, tokens, width = ops.shape(x)
+    return ops.reshape(ops.transpose(x, 1, 2), (batch, tokens, heads * width))

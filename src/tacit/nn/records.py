@@ -12,11 +12,9 @@ from math import ceil, prod
 from typing import Generic, TypeVar
 
 from tacit.errors import InputError
-from tacit.nn.convolving import Sweep
-from tacit.nn.gradient import GradientOps
+from tacit.nn.gradient import GradientOps, Node, reachable
 from tacit.nn.ops import Pair, TrainableOps
 from tacit.nn.spreading import turned
-from tacit.nn.tape import Node, reachable
 
 T = TypeVar("T")
 
@@ -132,14 +130,7 @@ class RecordOps(GradientOps[T]):
         windows = prod(ceil(size / step) for size, step in zip(sizes, stride, strict=True))
         if dilation != (1, 1):
             windows = prod(sizes)
-        how = Sweep(stride, padding, dilation, groups)
-        self._note(
-            weight,
-            x,
-            out,
-            windows,
-            lambda g: how.by_weights(self._ops, x.value, g, self.shape(weight)),
-        )
+        self._note(weight, x, out, windows, out.pulls[1])
         return out
 
     def _product(self, x: T, g: T) -> T:

@@ -1,62 +1,84 @@
 """The table of layers that can be imported, and the options that they must have."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
 from tacit.errors import InputError
-from tacit.nn import layers, pooling
-from tacit.nn.convolution import convolution_layer, transposed_layer
+from tacit.nn import layers
+from tacit.nn.calls import CALLS
 from tacit.nn.encoders import encoder, encoder_layer, multihead
-from tacit.nn.layers import BatchNorm, Layer
+from tacit.nn.layers import BatchNorm
 from tacit.nn.recurrent import gru, lstm
+from tacit.nn.running import Running
+from tacit.nn.windows import convolution_layer, transposed_layer
+
+Layer = Callable[..., Any]
+"""Is called with the run, its name, the module, and what the graph passes."""
+
+
+def _like(call: str, *options: str, weights: Sequence[str] = ()) -> Layer:
+    """Make a layer of a function: its weights and options are what the function is given."""
+
+    def apply(run: Running, name: str, layer: nn.Module, x: Any) -> Any:
+        held = {one: run.weight(name, one) for one in weights}
+        return CALLS[call](run, x, **held, **{one: getattr(layer, one) for one in options})
+
+    return apply
+
+
+def _unflatten(run: Running, name: str, layer: Any, x: Any) -> Any:
+    return layers.unflatten(run, x, layer.dim, layer.unflattened_size)
+
+
+_FIXED = ("kernel_size", "stride", "padding")
 
 LAYERS: dict[type[nn.Module], Layer] = {
-    nn.AdaptiveAvgPool1d: pooling.adaptive_layer(pooling.adaptive_avg_pool(1)),
-    nn.AdaptiveAvgPool2d: pooling.adaptive_layer(pooling.adaptive_avg_pool(2)),
-    nn.AdaptiveMaxPool1d: pooling.adaptive_layer(pooling.adaptive_max_pool(1)),
-    nn.AdaptiveMaxPool2d: pooling.adaptive_layer(pooling.adaptive_max_pool(2)),
-    nn.AvgPool1d: pooling.pool_layer(pooling.avg_pool(1)),
-    nn.AvgPool2d: pooling.pool_layer(pooling.avg_pool(2)),
+    nn.AdaptiveAvgPool1d: _like("adaptive_avg_pool1d", "output_size"),
+    nn.AdaptiveAvgPool2d: _like("adaptive_avg_pool2d", "output_size"),
+    nn.AdaptiveMaxPool1d: _like("adaptive_max_pool1d", "output_size"),
+    nn.AdaptiveMaxPool2d: _like("adaptive_max_pool2d", "output_size"),
+    nn.AvgPool1d: _like("avg_pool1d", *_FIXED),
+    nn.AvgPool2d: _like("avg_pool2d", *_FIXED),
     nn.BatchNorm1d: layers.batch_norm,
     nn.BatchNorm2d: layers.batch_norm,
     nn.Conv1d: convolution_layer(1),
     nn.Conv2d: convolution_layer(2),
     nn.ConvTranspose1d: transposed_layer(1),
     nn.ConvTranspose2d: transposed_layer(2),
-    nn.Dropout: layers.same,
-    nn.Dropout1d: layers.same,
-    nn.Dropout2d: layers.same,
-    nn.Embedding: layers.embedding,
-    nn.Flatten: layers.flatten_layer,
-    nn.GELU: layers.function("gelu"),
+    nn.Dropout: _like("dropout"),
+    nn.Dropout1d: _like("dropout"),
+    nn.Dropout2d: _like("dropout"),
+    nn.Embedding: _like("embedding", "padding_idx", weights=("weight",)),
+    nn.Flatten: _like("flatten", "start_dim", "end_dim"),
+    nn.GELU: _like("gelu"),
     nn.GRU: gru,
-    nn.GroupNorm: layers.group_norm,
-    nn.Hardsigmoid: layers.curve_layer(layers.hardsigmoid),
-    nn.Hardswish: layers.curve_layer(layers.hardswish),
-    nn.Hardtanh: layers.clamp,
-    nn.Identity: layers.same,
+    nn.GroupNorm: _like("group_norm", "num_groups", "eps", weights=("weight", "bias")),
+    nn.Hardsigmoid: _like("hardsigmoid"),
+    nn.Hardswish: _like("hardswish"),
+    nn.Hardtanh: _like("hardtanh", "min_val", "max_val"),
+    nn.Identity: _like("clone"),
     nn.LSTM: lstm,
     nn.LayerNorm: layers.layer_norm,
-    nn.LeakyReLU: layers.leaky_layer,
+    nn.LeakyReLU: _like("leaky_relu", "negative_slope"),
     nn.Linear: layers.linear,
-    nn.LogSoftmax: layers.softmax,
-    nn.MaxPool1d: pooling.pool_layer(pooling.max_pool(1)),
-    nn.MaxPool2d: pooling.pool_layer(pooling.max_pool(2)),
+    nn.LogSoftmax: _like("log_softmax", "dim"),
+    nn.MaxPool1d: _like("max_pool1d", *_FIXED),
+    nn.MaxPool2d: _like("max_pool2d", *_FIXED),
     nn.modules.linear.NonDynamicallyQuantizableLinear: layers.linear,
     nn.MultiheadAttention: multihead,
-    nn.ReLU: layers.relu_layer,
-    nn.ReLU6: layers.clamp,
-    nn.RMSNorm: layers.rms_norm,
-    nn.SiLU: layers.function("silu"),
-    nn.Sigmoid: layers.function("sigmoid"),
-    nn.Softmax: layers.softmax,
-    nn.Softplus: layers.function("softplus"),
-    nn.Tanh: layers.function("tanh"),
+    nn.ReLU: _like("relu"),
+    nn.ReLU6: _like("relu6"),
+    nn.RMSNorm: _like("rms_norm", "normalized_shape", "eps", weights=("weight",)),
+    nn.SiLU: _like("silu"),
+    nn.Sigmoid: _like("sigmoid"),
+    nn.Softmax: _like("softmax", "dim"),
+    nn.Softplus: _like("softplus"),
+    nn.Tanh: _like("tanh"),
     nn.TransformerEncoder: encoder,
     nn.TransformerEncoderLayer: encoder_layer,
-    nn.Unflatten: layers.unflatten_layer,
+    nn.Unflatten: _unflatten,
 }
 """Layers that can be imported. Dropout and batch norm are those of a model in use."""
 

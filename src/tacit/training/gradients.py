@@ -33,8 +33,8 @@ from tacit.errors import InputError
 from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import HEADROOM_BITS
 from tacit.mpc.walker import Walker
+from tacit.nn.gradient import Node, pull_back
 from tacit.nn.records import RecordOps, Use
-from tacit.nn.tape import Node, pull_back
 from tacit.training.noise import KEPT, OVERFLOW, rate_of
 from tacit.training.ops import PlainStepOps, StepOps
 from tacit.training.plan import TrainPlan

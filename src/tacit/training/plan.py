@@ -23,8 +23,8 @@ from tacit.nn import (
     make_token_model,
     merge_adapters,
 )
-from tacit.nn.capping import with_room
 from tacit.nn.code import build_network
+from tacit.nn.running import with_room
 from tacit.nn.weights import load_weights
 from tacit.training.noise import room_for
 from tacit.training.ops import StepOps

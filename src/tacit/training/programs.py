@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from tacit.mpc.ops import ProtocolOps
-from tacit.nn.gradient import GradientOps
-from tacit.nn.tape import pull_back
+from tacit.nn.gradient import GradientOps, pull_back
 from tacit.ring import Prg
 from tacit.training.gradients import (
     NORMS,

@@ -15,8 +15,7 @@ from tacit.data.tables import read_texts
 from tacit.errors import ConfigError, DataError
 from tacit.matching import align_in_the_clear, align_rows, announce_ids
 from tacit.nn.code import OwnModel
-from tacit.nn.features import TEXTS, cut_out
-from tacit.nn.networks import TextNetwork
+from tacit.nn.features import TEXTS, TextNetwork, cut_out
 from tacit.party import Fact, Session
 from tacit.training.plan import trainable
 from tacit.training.spec import TrainSpec

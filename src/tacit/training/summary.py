@@ -10,7 +10,7 @@ from torch import Tensor
 from tacit.data.metrics import ACCURACY, measure_odds, proportion
 from tacit.matching import claims_of_matching, declare_matching
 from tacit.mpc import find_protocol, sum_forecasts
-from tacit.nn.capping import note_of
+from tacit.nn.running import note_of
 from tacit.party import Session
 from tacit.result import Claim, Curve, Metric, PartyReport, Result
 from tacit.training.loop import Trained

@@ -5,9 +5,8 @@ import torch
 
 from support.operations import CASES, HOT, values_of
 from tacit.errors import InputError
-from tacit.nn.gradient import GradientOps
+from tacit.nn.gradient import GradientOps, pull_back
 from tacit.nn.plain import TorchOps
-from tacit.nn.tape import pull_back
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from tacit.errors import InputError
 from tacit.nn import TorchOps, import_module
 from tacit.nn.calls import CALLS
-from tacit.nn.nodes import call_name
 from tacit.nn.table import LAYERS
+from tacit.nn.tracing import call_name
 
 ROWS, SERIES, IMAGES = (3, 4), (2, 4, 9), (2, 4, 6, 8)
 TOKENS = (2, 3, 8)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tacit.mpc.ops import ProtocolOps
-from tacit.nn import Ops, TorchOps
+from tacit.nn import Ops, TorchOps, linear, logistic_class, logistic_score
 from tacit.nn.gradient import GradientOps
 from tacit.nn.running import key_of, quarters_of, row_gain, size_of
 
@@ -45,3 +45,21 @@ def test_a_gain_bounds_every_product():
 def test_the_name_of_a_weight_has_slashes():
     assert key_of("a.0", "weight") == "a/0/weight"
     assert key_of("", "weight") == "weight"
+
+
+WEIGHTS = {"weight": torch.tensor([[2.0], [-1.0]]), "bias": torch.tensor([0.5])}
+X = torch.tensor([[1.0, 2.0], [0.0, 3.0]])
+
+
+def test_a_linear_model_is_an_affine_map():
+    assert linear(TorchOps(), WEIGHTS, X).flatten().tolist() == [0.5, -2.5]
+
+
+def test_the_score_is_the_logistic_function_of_the_linear_model():
+    wanted = 1 / (1 + torch.exp(-torch.tensor([0.5, -2.5])))
+    assert torch.allclose(logistic_score(TorchOps(), WEIGHTS, X).flatten(), wanted)
+
+
+def test_the_class_is_its_sign_with_zero_counting_as_positive():
+    assert logistic_class(TorchOps(), WEIGHTS, X).flatten().tolist() == [1.0, 0.0]
+    assert TorchOps().is_positive(torch.zeros(1)).item() == 1.0

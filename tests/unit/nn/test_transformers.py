@@ -8,8 +8,7 @@ from torch.nn import functional as F
 from support.mpc import ALICE, BOB, simulate
 from tacit.errors import InputError
 from tacit.nn import TorchOps, import_module, make_model
-from tacit.nn.gradient import GradientOps
-from tacit.nn.tape import pull_back
+from tacit.nn.gradient import GradientOps, pull_back
 
 WIDTH, TOKENS, HEADS, GROUPS = 8, 3, 4, 2
 SIDE = WIDTH // HEADS

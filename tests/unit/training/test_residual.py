@@ -8,8 +8,7 @@ import torch
 from support.mpc import ALICE, ROLES, simulate
 from tacit.nn import TorchOps, import_module, parse_layers
 from tacit.nn.described import Residual, groups_of
-from tacit.nn.gradient import GradientOps
-from tacit.nn.tape import pull_back
+from tacit.nn.gradient import GradientOps, pull_back
 from tacit.training import train_plain
 
 LAYERS = (

@@ -25,8 +25,8 @@ from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import HEADROOM_BITS, Spec, words_of
 from tacit.mpc.walker import Walker
 from tacit.nn import Model, make_model
-from tacit.nn.capping import with_room
 from tacit.nn.code import build_network
+from tacit.nn.running import with_room
 from tacit.party import Session, merge
 from tacit.result import Leak
 
