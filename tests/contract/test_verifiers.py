@@ -29,13 +29,13 @@ def rows():
 @pytest.fixture(scope="module")
 def classifier(rows):
     target = (rows[:, 0] + rows[:, 1] > 1).astype(int) + (rows[:, 2] > 0.7)
-    return from_sklearn(RandomForestClassifier(15, max_depth=4, random_state=0).fit(rows, target))
+    return from_sklearn(RandomForestClassifier(8, max_depth=3, random_state=0).fit(rows, target))
 
 
 @pytest.fixture(scope="module")
 def regression(rows):
     target = rows[:, 0] * rows[:, 1] + rows[:, 2]
-    model = GradientBoostingRegressor(n_estimators=10, max_depth=3, random_state=0)
+    model = GradientBoostingRegressor(n_estimators=6, max_depth=2, random_state=0)
     return from_sklearn(model.fit(rows, target))
 
 

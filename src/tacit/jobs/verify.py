@@ -33,13 +33,15 @@ from tacit.verify import (
     verify_on_ray,
 )
 from tacit.verify.figures import (
+    draw_attacks,
     draw_curves,
+    draw_importance,
+    draw_sets,
     explain_sheets,
     list_sheets,
     seen_domain,
     state_claim,
 )
-from tacit.verify.pictures import draw_attacks, draw_importance, draw_sets
 from tacit.verify.spec import Question, VerifySpec
 
 

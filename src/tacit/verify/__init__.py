@@ -9,10 +9,9 @@ model: its ``outcome`` is ROBUST, COUNTEREXAMPLE (with the input ``x``), NEAR_TI
 import sys
 from types import ModuleType
 
-from tacit.verify.attack import attack
 from tacit.verify.batch import Inquiry, verify_each, verify_many, verify_on_ray
 from tacit.verify.box import Box, Domain
-from tacit.verify.closest import Closest, closest
+from tacit.verify.closest import Closest, Margin, closest, margin
 from tacit.verify.constrained import Limits, Sum, quantile_radii, verify_within
 from tacit.verify.explain import (
     Importance,
@@ -23,10 +22,17 @@ from tacit.verify.explain import (
     robust_features,
     smallest_features,
 )
-from tacit.verify.findings import Findings, Size, Tally, measure_size, tally
-from tacit.verify.kernels.jit import tell_compiling
-from tacit.verify.kernels.outcome import Outcome
-from tacit.verify.margin import Margin, margin
+from tacit.verify.findings import (
+    Findings,
+    RobustScorer,
+    Size,
+    Tally,
+    measure_size,
+    tally,
+    verified_accuracy,
+)
+from tacit.verify.kernels.clock import tell_compiling
+from tacit.verify.kernels.tables import Outcome
 from tacit.verify.models.ensemble import Ensemble, with_integers
 from tacit.verify.models.lightgbm import from_lightgbm
 from tacit.verify.models.load import import_ensemble, load_ensemble, save_ensemble
@@ -35,8 +41,7 @@ from tacit.verify.models.xgboost import from_xgboost
 from tacit.verify.proof.certificate import prove
 from tacit.verify.proof.checker import check_proof
 from tacit.verify.proof.proof import Proof, dump_proof, load_proof
-from tacit.verify.robustness import verify, verify_box
-from tacit.verify.score import RobustScorer, verified_accuracy
+from tacit.verify.robustness import attack, verify, verify_box
 from tacit.verify.smt import verify_smt
 from tacit.verify.verdict import Budget, Counterexample, Robust, Timed, Unknown, Verdict
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from tacit.cluster import RayExecutor, open_cluster
 from tacit.errors import ConfigError, DataError
 from tacit.verify.box import Domain, balls
-from tacit.verify.kernels.arrays import Reals
-from tacit.verify.kernels.jit import processor_time
+from tacit.verify.kernels.clock import processor_time
+from tacit.verify.kernels.tables import Reals
 from tacit.verify.models.ensemble import Ensemble, check_rows
 from tacit.verify.models.load import parse_stored, store_ensemble
 from tacit.verify.robustness import CHUNK_BOXES, verify_boxes

@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError, DataError
-from tacit.verify.kernels.arrays import Bools, Reals
 from tacit.verify.kernels.layout.rounding import FITS, add_down, fill_box, fill_intervals, move
+from tacit.verify.kernels.tables import Bools, Floats, Ints, Reals
 from tacit.verify.models.categories import GOES_LEFT, GOES_RIGHT, LEFT, MISSING, OPEN
 from tacit.verify.models.ensemble import Ensemble, check_rows
 
-Floats = npt.NDArray[np.float64]
-Intervals = npt.NDArray[np.int32]
+Intervals = Ints
 LARGEST = {kind: float(np.finfo(kind).max) for kind in ("float32", "float64")}
 
 

@@ -5,10 +5,7 @@ sum, less what the components may still lose, bounds every sum from below: when 
 threshold, nothing falls. Where the incumbent is below it, the library's arithmetic is asked.
 """
 
-from tacit.verify.kernels.arrays import Ints
 from tacit.verify.kernels.layout.reach import reach_open
-from tacit.verify.kernels.layout.tables import Index, Objectives
-from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.kernels.search.branch import minimise
 from tacit.verify.kernels.search.components import (
     Part,
@@ -19,6 +16,7 @@ from tacit.verify.kernels.search.components import (
     start_part,
 )
 from tacit.verify.kernels.search.problem import narrow_intervals
+from tacit.verify.kernels.tables import Index, Ints, Objectives, Outcome
 from tacit.verify.verdict import Spending
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import ConfigError, DataError
-from tacit.verify.box import Box, Domain, Floats, ball, condition, to_keys
+from tacit.verify.box import Box, Domain, ball, condition, to_keys
+from tacit.verify.kernels.tables import Floats
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.objectives import make_objectives
 from tacit.verify.robustness import verify_box

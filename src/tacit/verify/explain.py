@@ -17,10 +17,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Domain, Floats, ball, condition
-from tacit.verify.kernels.outcome import Outcome
+from tacit.verify.box import Domain, ball, condition
+from tacit.verify.kernels.tables import Bools, Floats, Longs, Outcome
 from tacit.verify.models.ensemble import Ensemble, check_rows
-from tacit.verify.oracle import Bools, ExplanationOracle, Ints
+from tacit.verify.oracle import ExplanationOracle
 from tacit.verify.verdict import ANYWHERE, PATIENCE, Budget
 
 HASTE = (5, 40)
@@ -84,8 +84,8 @@ def robust_features(
 
 
 def _free(
-    oracle: ExplanationOracle, is_free: Bools, order: Ints, budget: Budget
-) -> tuple[Bools, Ints]:
+    oracle: ExplanationOracle, is_free: Bools, order: Longs, budget: Budget
+) -> tuple[Bools, Longs]:
     """Free features block by block; return what is free, and the features left undecided."""
     blocks, undecided = [order], []
     while blocks:

@@ -5,10 +5,9 @@ from fractions import Fraction
 import numpy as np
 
 from tacit.errors import ConfigError
-from tacit.verify.box import Floats, inward
-from tacit.verify.kernels.arrays import Longs, Outputs
-from tacit.verify.kernels.layout.tables import Index, Objectives
+from tacit.verify.box import inward
 from tacit.verify.kernels.presolve.workspace import UNTOLD, Cases
+from tacit.verify.kernels.tables import Floats, Index, Longs, Objectives, Outputs
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.models.index import to_fixed
 

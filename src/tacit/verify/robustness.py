@@ -5,12 +5,12 @@ call (`presolve`); what that leaves open goes to branch and bound; every counter
 in the library's arithmetic.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.errors import TacitError
+from tacit.errors import ConfigError, TacitError
 from tacit.verify.box import (
     Box,
     Domain,
@@ -22,11 +22,8 @@ from tacit.verify.box import (
     place_witness,
 )
 from tacit.verify.components import search_components
-from tacit.verify.kernels.arrays import Longs, Outputs
-from tacit.verify.kernels.jit import processor_time, wall_time
+from tacit.verify.kernels.clock import processor_time, wall_time
 from tacit.verify.kernels.layout.reach import Reach, reach
-from tacit.verify.kernels.layout.tables import Index, Objectives, Rule, Trees
-from tacit.verify.kernels.outcome import Outcome, worse
 from tacit.verify.kernels.presolve.presolve import MOST_PARTS, answer, decide_box
 from tacit.verify.kernels.presolve.workspace import (
     UNTOLD,
@@ -44,6 +41,16 @@ from tacit.verify.kernels.search.problem import (
     make_problem,
     narrow_intervals,
     order_objectives,
+)
+from tacit.verify.kernels.tables import (
+    Index,
+    Longs,
+    Objectives,
+    Outcome,
+    Outputs,
+    Rule,
+    Trees,
+    worse,
 )
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.models.load import import_ensemble
@@ -354,3 +361,36 @@ class _Objective:
         # Outside of the hull, a point may have been too close to a tie to be judged.
         is_tied = told == Outcome.ROBUST and bool(self._state.is_tied[0])
         return Outcome.NEAR_TIE if is_tied else told
+
+
+def attack(
+    ensemble: Ensemble,
+    x: npt.ArrayLike,
+    eps: npt.ArrayLike,
+    *,
+    features: Sequence[int] | None = None,
+    rho: float | None = None,
+    domain: Domain = ANYWHERE,
+    tries: int = 10,
+) -> Counterexample | None:
+    """Look at the `tries` most promising regions of the box; None says nothing about robustness.
+
+    Args:
+        ensemble: the model.
+        x: one input, finite.
+        eps: one radius, one per feature, or two rows (how far down, how far up).
+        features: the only features that may change; all when not given.
+        rho: for a regression, how far the output must move to count.
+        domain: the values that features can take at all.
+        tries: how many regions to look at.
+    """
+    box = ball(ensemble, x, eps, domain)
+    if features is not None:
+        if any(not 0 <= f < ensemble.n_features for f in features):
+            raise ConfigError(f"features are numbered 0 to {ensemble.n_features - 1}")
+        may_change = np.zeros(ensemble.n_features, dtype=bool)
+        may_change[list(features)] = True
+        low, high = (np.where(may_change, end, box.center) for end in (box.low, box.high))
+        box = Box(box.center, low, high)
+    answer = verify_box(ensemble, box, rho=rho, budget=Budget(nodes=tries, seconds=None))
+    return answer if isinstance(answer, Counterexample) else None

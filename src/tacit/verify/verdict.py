@@ -7,9 +7,9 @@ import numpy as np
 
 from tacit.errors import ConfigError
 from tacit.notebook import Lines, Shown
-from tacit.verify.box import Box, Domain, Floats
-from tacit.verify.kernels.jit import wall_time
-from tacit.verify.kernels.outcome import Outcome
+from tacit.verify.box import Box, Domain
+from tacit.verify.kernels.clock import wall_time
+from tacit.verify.kernels.tables import Floats, Outcome
 
 CHUNK_NODES = 50
 """Nodes of a search between two looks at the clock."""

@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
 from tacit.verify import Counterexample, Domain, Robust, verify
 from tacit.verify.box import ball, box_intervals
 from tacit.verify.kernels.layout.reach import reach

@@ -3,11 +3,8 @@
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.box import Domain, ball, box_intervals
 from tacit.verify.kernels.layout.reach import reach

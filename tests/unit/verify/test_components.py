@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
 from tacit.verify import Budget, Domain, Outcome, Robust, Unknown, margin, verify
 from tacit.verify import robustness as searching
 from tacit.verify.box import ball, box_intervals, place_witness

@@ -1,14 +1,26 @@
+"""Robust feature sets, minimal and smallest, against every interval of the boxes they speak of."""
+
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import ConfigError
-from tacit.verify import Budget, Domain, Outcome, attack, importance, oracle, robust_features
+from tacit.verify import (
+    Budget,
+    Domain,
+    Outcome,
+    attack,
+    importance,
+    oracle,
+    robust_features,
+    smallest_features,
+)
 from tacit.verify.box import Box, ball
 
 SEEDS = st.integers(0, 2**32 - 1)
-WIDE = Domain(-3.0, 3.0)
 
 
 def holds(brute, model, x, eps, kept):
@@ -136,3 +148,40 @@ def test_an_attack_changes_only_the_features_it_may(brute, seed):
     if found is not None:
         assert (found.x[1:] == x[1:]).all()
         assert model.predict(found.x) != model.predict(x)
+
+
+WIDE = Domain(-3.0, 3.0)
+
+
+@given(seed=SEEDS)
+@settings(max_examples=200, deadline=None)
+def test_no_smaller_set_of_features_holds_the_prediction(brute, seed):
+    rng = np.random.default_rng(seed)
+    model = brute.random_ensemble(rng, scores=int(rng.integers(1, 4)), most=12)
+    x = brute.random_input(rng, model.n_features)
+    found = smallest_features(model, x, 0.3, domain=WIDE)
+    if found is None:
+        assert robust_features(model, x, 0.3, domain=WIDE) is None
+        return
+    assert found.is_smallest
+    assert holds(brute, model, x, 0.3, found.features)
+    smaller = itertools.combinations(range(model.n_features), max(0, len(found.features) - 1))
+    if found.features:
+        assert not any(holds(brute, model, x, 0.3, kept) for kept in smaller)
+
+
+def test_giving_up_early_still_gives_a_set_that_holds_and_a_bound(brute):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        model = brute.random_ensemble(rng, most=12)
+        x = brute.random_input(rng, model.n_features)
+        found = smallest_features(model, x, 0.3, domain=WIDE, most_questions=1)
+        if found is not None:
+            assert holds(brute, model, x, 0.3, found.features)
+            assert found.at_least <= len(found.features)
+
+
+def test_no_questions_at_all_are_refused(brute):
+    model = brute.random_ensemble(np.random.default_rng(0))
+    with pytest.raises(ConfigError, match="most_questions"):
+        smallest_features(model, np.zeros(model.n_features), 0.1, most_questions=0)

@@ -6,23 +6,14 @@ import signal
 import time
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
-
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
-import numba
 from numba.core.errors import NumbaError
 
 import tacit.verify.kernels
-from tacit.verify.kernels.jit import (
-    bare,
-    compiled,
-    digest_kernels,
-    processor_time,
-    tell_compiling,
-    wall_time,
-)
+from tacit.jit import bare, compiled, digest_kernels
+from tacit.verify.kernels.clock import processor_time, tell_compiling, wall_time
 
 HERE = Path(tacit.verify.kernels.__file__).parent
 

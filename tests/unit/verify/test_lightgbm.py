@@ -95,7 +95,7 @@ def test_categories_and_missing_values_are_bit_equal(brute, target, zero_as_miss
 
 
 def test_a_zero_as_missing_that_grows_beyond_bounds_is_refused(brute, monkeypatch):
-    monkeypatch.setattr("tacit.verify.models.zeros.MOST_NODES", 20)
+    monkeypatch.setattr("tacit.verify.models.lightgbm.MOST_NODES", 20)
     with pytest.raises(DataError, match="zero_as_missing=false"):
         from_lightgbm(fit(brute, "real", missing=True, zero_as_missing=True))
 

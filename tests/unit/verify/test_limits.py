@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
 from tacit.errors import ConfigError
 from tacit.verify import Limits, Sum, quantile_radii
 from tacit.verify.constrained import are_kept

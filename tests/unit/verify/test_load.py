@@ -8,7 +8,7 @@ from tacit.errors import DataError
 from tacit.verify import load_ensemble
 from tacit.verify.models import load
 from tacit.verify.models.load import store_ensemble
-from tacit.verify.models.ubjson import read_ubjson
+from tacit.verify.models.xgboost import read_ubjson
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
-from tacit.verify.models.nodes import lay_minimisers
+from tacit.verify.models.index import lay_minimisers
 
 
 def average(packed, node, pull, rises):

@@ -1,25 +1,22 @@
-"""The bound by messages against every point of a box of ranks."""
+"""What a box leaves open: segments, the bound by messages, descent; against every point of it."""
 
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
 from tacit.verify.box import Domain, ball, box_intervals
-from tacit.verify.kernels.layout.reach import is_reachable, reach
-from tacit.verify.kernels.layout.segments import make_segments
+from tacit.verify.kernels.attack.descent import descend
+from tacit.verify.kernels.layout.reach import is_reachable, make_segments, reach
 from tacit.verify.kernels.search.mplp import make_mplp, price, restore, revive, save, tighten
 from tacit.verify.kernels.search.problem import make_load, make_problem
 from tacit.verify.objectives import make_objectives
 
 
-def pose(brute, rng):
+def pose(brute, rng, most=12):
     """Make a problem over few ranks, or None if the box leaves nothing open."""
-    model = brute.random_ensemble(rng, most=12, values=brute.reals)
+    model = brute.random_ensemble(rng, most=most, values=brute.reals)
     x = brute.random_input(rng, model.n_features)
     index = model.index
     r = reach(index.trees, *box_intervals(model, ball(model, x, 2.0, Domain())))
@@ -35,7 +32,8 @@ def sums(r, task, low, high):
         at, total = np.array(point, dtype=np.int32), int(task.base)
         for t in range(r.tree_id.size):
             leaves = range(r.leaf_start[t], r.leaf_start[t + 1])
-            total += next(int(task.value[leaf]) for leaf in leaves if is_reachable(r, leaf, at, at))
+            (value,) = (int(task.value[leaf]) for leaf in leaves if is_reachable(r, leaf, at, at))
+            total += value
         yield point, total
 
 
@@ -43,11 +41,6 @@ def whole(r):
     """Return the ends of the whole box."""
     high = np.diff(r.rank_start).astype(np.int32) - 1
     return np.zeros_like(high), high
-
-
-def start_anew(r, a):
-    """Let every leaf be alive, as at the top of a search."""
-    revive(r, a)
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -79,7 +72,7 @@ def test_messages_of_one_box_are_valid_in_every_other(brute, seed):
     for _ in range(6):
         ends = np.sort(rng.integers(0, np.diff(r.rank_start), (2, r.feature_id.size)), axis=0)
         low, high = ends.astype(np.int32)
-        start_anew(r, a)
+        revive(r, a)
         bound = price(r, task, a, low, high)
         assert bound <= min(total for _, total in sums(r, task, low, high))
         if memory is not None:
@@ -103,4 +96,54 @@ def test_the_bound_of_one_feature_is_exact(brute):
         bound = tighten(r, task, make_mplp(r, make_segments(r)), low, high)
         # Shared potentials are rounded down once per tree.
         assert min(least, task.threshold) - r.tree_id.size <= bound
+        seen += 1
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=100, deadline=None)
+def test_a_leaf_is_reached_from_whole_segments(brute, seed):
+    posed = pose(brute, np.random.default_rng(seed), most=20)
+    if posed is None:
+        return
+    r, _ = posed
+    cut = make_segments(r)
+    for s in range(r.slot_feature.size):
+        segments = range(cut.start[s], cut.start[s + 1])
+        ranks = np.concatenate([np.arange(cut.first[k], cut.last[k] + 1) for k in segments])
+        count = np.diff(r.rank_start)[r.slot_feature[s]]
+        assert ranks.tolist() == list(range(count))
+        first_leaf = r.leaf_start[r.slot_tree[s]]
+        for pair in range(cut.pair_start[s], cut.pair_start[s + 1]):
+            leaf = first_leaf + pair - cut.pair_start[s]
+            low, high = 0, count - 1
+            for c in range(r.con_start[leaf], r.con_start[leaf + 1]):
+                if r.con_slot[c] == s:
+                    low, high = r.con_low[c], r.con_high[c]
+            assert (cut.first[cut.pair_first[pair]], cut.last[cut.pair_last[pair]]) == (low, high)
+
+
+def total_at(r, task, point):
+    """Add up the one leaf of every tree that a point of ranks reaches."""
+    ((_, total),) = sums(r, task, point, point)
+    return total
+
+
+def test_the_sum_is_that_of_its_point_and_no_single_feature_lowers_it(brute):
+    rng, seen = np.random.default_rng(2), 0
+    while seen < 50:
+        posed = pose(brute, rng, most=10)
+        if posed is None:
+            continue
+        r, task = posed
+        start = np.zeros(r.feature_id.size, dtype=np.int32)
+        low, high = start.copy(), start.copy()
+        total = descend(r, task, r.fixed_leaf.copy(), low, high)
+        # Any point between the ends reaches the same leaves.
+        assert total == total_at(r, task, low) == total_at(r, task, high)
+        assert total <= total_at(r, task, start)
+        for f in range(low.size):
+            for rank in range(r.rank_start[f + 1] - r.rank_start[f]):
+                other = low.copy()
+                other[f] = rank
+                assert total <= total_at(r, task, other)
         seen += 1

@@ -5,8 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
 from tacit.verify import (
     Budget,
     Counterexample,

@@ -5,8 +5,6 @@ from time import thread_time
 import numpy as np
 import pytest
 
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
 from tacit.verify import Domain, Inquiry, Outcome, Unknown, verify, verify_each
 from tacit.verify.kernels.presolve.presolve import MOST_PARTS, answer
 from tacit.verify.kernels.presolve.workspace import (

@@ -1,8 +1,5 @@
 import numpy as np
 import pytest
-
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.model_selection import GridSearchCV
 

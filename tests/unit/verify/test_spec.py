@@ -4,10 +4,6 @@ import inspect
 from dataclasses import fields
 from typing import get_type_hints
 
-import pytest
-
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
-
 from tacit.verify import (
     Budget,
     Findings,

@@ -1,7 +1,4 @@
 import numpy as np
-import pytest
-
-pytest.importorskip("numba", reason="tacit-ml[verify] is not installed")
 
 from tacit.verify.box import Domain, ball, box_intervals
 from tacit.verify.kernels.attack.descent import evaluate_point

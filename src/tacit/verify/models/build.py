@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
-from tacit.verify.kernels.arrays import Bools, Floats, Longs
+from tacit.verify.kernels.tables import Bools, Floats, Longs
 from tacit.verify.models.categories import CategorySet, join_sets
 from tacit.verify.models.ensemble import LARGEST_CLASS_COUNT, Ensemble, Facts
 

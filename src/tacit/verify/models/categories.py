@@ -6,14 +6,16 @@ as this category.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypedDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tacit.errors import DataError
-from tacit.verify.kernels.arrays import Bools, Floats, Ints
-from tacit.verify.models.index import Forest
+from tacit.verify.kernels.tables import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from tacit.verify.models.ensemble import Ensemble
 
 LEFT, RIGHT = 0.0, 1.0
 """What a column of answers holds; a node asks whether it is at most one half."""
@@ -87,49 +89,39 @@ def join_sets(
     )
 
 
-class Kept(TypedDict):
-    """The arrays of an ensemble that differ."""
-
-    roots: Ints
-    left: Ints
-    right: Ints
-    feature: Ints
-    threshold: Floats
-    missing_left: Bools
-    value: Floats
-
-
-def take_out(forest: Forest, told: bytes) -> Kept:
+def take_out(ensemble: "Ensemble", told: bytes) -> "Ensemble":
     """Lead past every question that is answered; all trees stay, in their order.
 
     Args:
-        forest: the trees.
+        ensemble: the trees.
         told: what is known of each column, one byte each.
     """
-    inner, known = forest.feature >= 0, np.frombuffer(told, np.uint8)
-    answer = np.where(inner, known[forest.feature], OPEN)
-    goes_left = np.where(answer == MISSING, forest.missing_left, answer == GOES_LEFT)
+    inner, known = ensemble.feature >= 0, np.frombuffer(told, np.uint8)
+    answer = np.where(inner, known[ensemble.feature], OPEN)
+    goes_left = np.where(answer == MISSING, ensemble.missing_left, answer == GOES_LEFT)
     here = np.arange(inner.size)
-    way = np.where(answer == OPEN, here, np.where(goes_left, forest.left, forest.right))
+    way = np.where(answer == OPEN, here, np.where(goes_left, ensemble.left, ensemble.right))
     while ((further := way[way]) != way).any():
         way = further
-    roots = way[forest.roots]
-    left, right = (np.where(inner, way[side], -1) for side in (forest.left, forest.right))
+    roots = way[ensemble.roots]
+    left, right = (np.where(inner, way[side], -1) for side in (ensemble.left, ensemble.right))
     kept = _reachable(roots, left, right)
     moved = np.cumsum(kept) - 1
 
     def renumber(places: Ints) -> Ints:
         return np.where(places >= 0, moved[places], -1).astype(np.int32)
 
-    return {
-        "roots": renumber(roots),
-        "left": renumber(left[kept]),
-        "right": renumber(right[kept]),
-        "feature": forest.feature[kept],
-        "threshold": forest.threshold[kept],
-        "missing_left": forest.missing_left[kept],
-        "value": forest.value[kept],
-    }
+    return replace(
+        ensemble,
+        roots=renumber(roots),
+        left=renumber(left[kept]),
+        right=renumber(right[kept]),
+        feature=ensemble.feature[kept],
+        threshold=ensemble.threshold[kept],
+        missing_left=ensemble.missing_left[kept],
+        value=ensemble.value[kept],
+        categories=None,
+    )
 
 
 def _reachable(roots: Ints, left: Ints, right: Ints) -> Bools:

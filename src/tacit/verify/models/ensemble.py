@@ -14,7 +14,7 @@ the row's category goes left and 1 where it goes right (`Categories` says which)
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Literal, Required, TypedDict
 
 import numpy as np
@@ -22,10 +22,9 @@ import numpy.typing as npt
 
 from tacit.data.memory import numbers_of, to_array
 from tacit.errors import DataError
-from tacit.verify.kernels.arrays import Bools, Floats, Ints, Outputs, Reals
-from tacit.verify.kernels.layout.tables import Index, Objectives
 from tacit.verify.kernels.presolve.scores import sum_scores
 from tacit.verify.kernels.presolve.workspace import Cases
+from tacit.verify.kernels.tables import Bools, Floats, Index, Ints, Objectives, Outputs, Reals
 from tacit.verify.models.categories import Categories, take_out
 from tacit.verify.models.index import make_index
 
@@ -164,11 +163,7 @@ class Ensemble:
     @cached_property
     def conditioned(self) -> "Callable[[bytes], Ensemble]":
         """What is left once some questions are answered, kept for rows that answer alike."""
-
-        def take(told: bytes) -> Ensemble:
-            return replace(self, **take_out(self, told), categories=None)
-
-        return lru_cache(MOST_CONDITIONED)(take)
+        return lru_cache(MOST_CONDITIONED)(partial(take_out, self))
 
     def scores(self, x: npt.ArrayLike) -> Reals:
         """Compute the scores of each row, bit-equal to the library's margins (or averages)."""

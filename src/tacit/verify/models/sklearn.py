@@ -8,13 +8,13 @@ Histogram boosting compares and adds in float64; its categories are known by the
 that was not seen in training goes where a missing value goes.
 """
 
-from typing import Protocol, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError
-from tacit.verify.kernels.arrays import Bools, Floats, Longs
+from tacit.verify.kernels.tables import Bools, Floats
 from tacit.verify.models.build import Tree, build
 from tacit.verify.models.categories import CategorySet
 from tacit.verify.models.ensemble import Ensemble, Task
@@ -23,63 +23,8 @@ FORESTS = ("RandomForest", "ExtraTrees")
 LEAST_POSITIVE = float(np.nextafter(0.0, 1.0))
 
 
-class _Nodes(Protocol):
-    node_count: int
-    feature: Longs
-    threshold: Floats
-    children_left: Longs
-    children_right: Longs
-    value: Floats
-
-
-class _Member(Protocol):
-    tree_: _Nodes
-
-
-class _Forest(Protocol):
-    n_features_in_: int
-    n_outputs_: int
-    n_classes_: int
-
-
-class _Boosted(Protocol):
-    n_features_in_: int
-    estimators_: npt.NDArray[np.object_]  # (rounds, scores): members
-    init_: object
-    learning_rate: float
-
-    def _raw_predict_init(self, x: npt.NDArray[np.float32]) -> Floats: ...
-
-
-class _Predictor(Protocol):
-    nodes: npt.NDArray[np.void]  # a record each
-    raw_left_cat_bitsets: npt.NDArray[np.uint32]
-
-
-class _BinMapper(Protocol):
-    def make_known_categories_bitsets(self) -> tuple[npt.NDArray[np.uint32], Longs]: ...
-
-
-class _Encoder(Protocol):
-    categories_: list[npt.NDArray[np.object_]]
-
-
-class _Preprocessor(Protocol):
-    named_transformers_: dict[str, _Encoder]
-
-
-class _Loss(Protocol):
-    link: object
-
-
-class _Histogram(Protocol):
-    n_features_in_: int
-    is_categorical_: Bools | None
-    _loss: _Loss
-    _baseline_prediction: npt.ArrayLike
-    _predictors: list[list[_Predictor]]
-    _bin_mapper: _BinMapper
-    _preprocessor: _Preprocessor
+Model = Any
+"""A fitted model or a part of one: most of what is read here no type of scikit-learn lists."""
 
 
 def from_sklearn(model: object) -> Ensemble:
@@ -87,24 +32,25 @@ def from_sklearn(model: object) -> Ensemble:
 
     Class c of the ensemble is ``model.classes_[c]``.
     """
+    fitted: Model = model
     name = type(model).__name__
     family = name.removesuffix("Classifier").removesuffix("Regressor")
     task: Task = "classify" if name.endswith("Classifier") else "regress"
     if family in FORESTS and hasattr(model, "estimators_"):
-        return _forest(cast(_Forest, model), list(model.estimators_), task)
+        return _forest(fitted, list(fitted.estimators_), task)
     if family in ("DecisionTree", "ExtraTree") and hasattr(model, "tree_"):
-        return _forest(cast(_Forest, model), [cast(_Member, model)], task)
+        return _forest(fitted, [fitted], task)
     if family == "GradientBoosting" and hasattr(model, "estimators_"):
-        return _boosting(cast(_Boosted, model), task)
+        return _boosting(fitted, task)
     if family == "HistGradientBoosting" and hasattr(model, "_predictors"):
-        return _histogram(cast(_Histogram, model), task)
+        return _histogram(fitted, task)
     raise DataError(
         f"want a fitted scikit-learn tree, forest or gradient boosting, got {name} "
         f"({'fitted' if hasattr(model, 'n_features_in_') else 'not fitted'})"
     )
 
 
-def _forest(model: _Forest, members: list[_Member], task: Task) -> Ensemble:
+def _forest(model: Model, members: list[Model], task: Task) -> Ensemble:
     if model.n_outputs_ != 1:
         raise DataError(f"one output is supported, the model has {model.n_outputs_}")
     scores = int(model.n_classes_) if task == "classify" else 1
@@ -123,7 +69,7 @@ def _forest(model: _Forest, members: list[_Member], task: Task) -> Ensemble:
     )
 
 
-def _boosting(model: _Boosted, task: Task) -> Ensemble:
+def _boosting(model: Model, task: Task) -> Ensemble:
     first = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))
     init = type(model.init_).__name__
     if model.init_ != "zero" and init not in ("DummyClassifier", "DummyRegressor"):
@@ -146,7 +92,7 @@ def _boosting(model: _Boosted, task: Task) -> Ensemble:
     )
 
 
-def _histogram(model: _Histogram, task: Task) -> Ensemble:
+def _histogram(model: Model, task: Task) -> Ensemble:
     link = type(model._loss.link).__name__
     if task == "regress" and link != "IdentityLink":
         raise DataError(f"a regression through {link} is not supported; use a squared-error loss")
@@ -168,7 +114,7 @@ def _histogram(model: _Histogram, task: Task) -> Ensemble:
     )
 
 
-def _tree(tree: _Nodes, value: Floats) -> Tree:
+def _tree(tree: Model, value: Floats) -> Tree:
     missing = getattr(tree, "missing_go_to_left", np.zeros(tree.node_count, dtype=bool))
     return Tree(
         feature=np.asarray(tree.feature),
@@ -189,7 +135,7 @@ def _takes_missing(model: object) -> bool:
 class _Columns:
     """The columns that the trees of histogram boosting see: categories first, as their codes."""
 
-    def __init__(self, model: _Histogram) -> None:
+    def __init__(self, model: Model) -> None:
         is_category = model.is_categorical_
         if is_category is None:
             is_category = np.zeros(model.n_features_in_, dtype=bool)
@@ -201,7 +147,7 @@ class _Columns:
             encoder = model._preprocessor.named_transformers_["encoder"]
             self._values = [_check_values(one) for one in encoder.categories_]
 
-    def read(self, predictor: _Predictor, score: int, scores: int) -> Tree:
+    def read(self, predictor: Model, score: int, scores: int) -> Tree:
         """Read a tree that adds to one of the scores."""
         nodes, is_leaf = predictor.nodes, predictor.nodes["is_leaf"].astype(bool)
         value = np.zeros((nodes.size, scores))

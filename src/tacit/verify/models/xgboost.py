@@ -4,18 +4,21 @@ What XGBoost does and this module keeps: inputs are rounded to float32; a node a
 float32; leaf values are added in float32, tree by tree, to the base score's margin. A category
 goes right where the node lists it; what is no whole number is cut down to one, and what is negative
 or unseen goes left. NaN follows the node's default direction.
+
+UBJSON is JSON in bytes; what it announces is checked against what is there, before it is made.
 """
 
 import json
+import struct
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import DataError, foreign
+from tacit.verify.kernels.tables import Outputs
 from tacit.verify.models.build import Tree, before, binary_cutoff, build, check_outputs
 from tacit.verify.models.categories import CategorySet
 from tacit.verify.models.ensemble import Decision, Ensemble
-from tacit.verify.models.ubjson import read_ubjson
 
 REGRESSIONS = {"reg:squarederror", "reg:absoluteerror", "reg:pseudohubererror", "reg:linear"}
 SOFTMAX_GUARD = 2.5e-7
@@ -186,3 +189,96 @@ def _base_margin(text: str, objective: str, groups: int) -> npt.NDArray[np.float
     if objective == "binary:logistic":
         base = -np.log((np.float32(1.0) / base.astype(np.float32) - np.float32(1.0)).astype(float))
     return base.astype(np.float32).astype(np.float64)
+
+
+NUMBERS = {"i": "b", "U": "B", "I": "h", "l": "i", "L": "q", "d": "f", "D": "d"}
+ARRAYS = {"i": ">i1", "U": ">u1", "I": ">i2", "l": ">i4", "L": ">i8", "d": ">f4", "D": ">f8"}
+DEEPEST = 100
+
+
+def read_ubjson(data: bytes) -> object:
+    """Decode one value; typed arrays come back as numpy arrays.
+
+    Raises:
+        DataError: the bytes end early, nest too deep or hold an unknown type.
+    """
+    reader = _Reader(data)
+    with foreign("not a valid UBJSON model", struct.error):
+        return reader.value(reader.tag(), 0)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, count: int) -> bytes:
+        if count < 0 or self.at + count > len(self.data):
+            raise DataError(
+                f"the UBJSON model wants {count} bytes at {self.at}, but has only {len(self.data)}"
+            )
+        part = self.data[self.at : self.at + count]
+        self.at += count
+        return part
+
+    def tag(self) -> str:
+        tag = "N"
+        while tag == "N":
+            tag = chr(self.take(1)[0])
+        return tag
+
+    def number(self, tag: str) -> int | float:
+        if tag not in NUMBERS:
+            raise DataError(f"the UBJSON model has an unknown type {tag!r} at byte {self.at}")
+        form = ">" + NUMBERS[tag]
+        found: int | float = struct.unpack(form, self.take(struct.calcsize(form)))[0]
+        return found
+
+    def text(self) -> str:
+        return self.take(int(self.number(self.tag()))).decode()
+
+    def value(self, tag: str, depth: int) -> object:
+        if depth > DEEPEST:
+            raise DataError(f"the UBJSON model nests deeper than {DEEPEST} levels")
+        if tag == "{":
+            return self.mapping(depth)
+        if tag == "[":
+            return self.array(depth)
+        if tag == "S":
+            return self.text()
+        if tag == "C":
+            return chr(self.take(1)[0])
+        if tag in "ZTF":
+            return {"Z": None, "T": True, "F": False}[tag]
+        return self.number(tag)
+
+    def mapping(self, depth: int) -> dict[str, object]:
+        found: dict[str, object] = {}
+        while self.data[self.at : self.at + 1] != b"}":
+            key = self.text()
+            found[key] = self.value(self.tag(), depth + 1)
+        self.take(1)
+        return found
+
+    def array(self, depth: int) -> list[object] | Outputs:
+        kind = None
+        if self.data[self.at : self.at + 1] == b"$":
+            self.take(1)
+            kind = chr(self.take(1)[0])
+        if self.data[self.at : self.at + 1] == b"#":
+            self.take(1)
+            count = int(self.number(self.tag()))
+            return self.counted(kind, count, depth)
+        found = []
+        while self.data[self.at : self.at + 1] != b"]":
+            found.append(self.value(self.tag(), depth + 1))
+        self.take(1)
+        return found
+
+    def counted(self, kind: str | None, count: int, depth: int) -> list[object] | Outputs:
+        if kind in ARRAYS:
+            form = np.dtype(ARRAYS[kind])
+            return np.frombuffer(self.take(count * form.itemsize), form).astype(form.newbyteorder())
+        if count > len(self.data):
+            raise DataError(f"the UBJSON model announces {count} values, more than it has bytes")
+        return [self.value(kind or self.tag(), depth + 1) for _ in range(count)]

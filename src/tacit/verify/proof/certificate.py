@@ -6,8 +6,7 @@ from tacit.errors import ConfigError
 from tacit.verify.box import box_intervals, condition
 from tacit.verify.kernels.layout.reach import Reach, reach
 from tacit.verify.kernels.search.problem import Problem, make_load, make_problem, whole_box
-from tacit.verify.kernels.search.proof_step import ProofSpace, close_node, make_proof_space
-from tacit.verify.kernels.search.proof_step import Step as Kind
+from tacit.verify.kernels.search.proof_step import Closing, ProofSpace, close_node, make_proof_space
 from tacit.verify.models.ensemble import Ensemble
 from tacit.verify.objectives import make_objectives
 from tacit.verify.proof.proof import Proof, Side, Step
@@ -45,7 +44,7 @@ def _write_side(ensemble: Ensemble, r: Reach, task: Problem, longest: int) -> li
         work.low[:], work.high[:] = row[:n_features], row[n_features:]
         kind, f, s = close_node(r, task, work)
         steps.append(_step(ensemble, r, work, kind, f, s))
-        if kind == Kind.SPLIT:
+        if kind == Closing.SPLIT:
             left, right = row.copy(), row.copy()
             left[n_features + f], right[f] = s, s + 1
             stack += [right, left]
@@ -54,14 +53,14 @@ def _write_side(ensemble: Ensemble, r: Reach, task: Problem, longest: int) -> li
     return steps
 
 
-def _step(ensemble: Ensemble, r: Reach, work: ProofSpace, kind: Kind, f: int, s: int) -> Step:
-    if kind == Kind.SPLIT:
+def _step(ensemble: Ensemble, r: Reach, work: ProofSpace, kind: Closing, f: int, s: int) -> Step:
+    if kind == Closing.SPLIT:
         feature, index = int(r.feature_id[f]), ensemble.index
         interval = r.rank_high[r.rank_start[f] + s]
         return ("split", feature, float(index.cuts[index.cut_start[feature] + interval]))
-    if kind == Kind.SHARE:
+    if kind == Closing.SHARE:
         owners = np.unique(work.owner[work.owner >= 0])
         trees = [[int(r.tree_id[t]) for t in np.flatnonzero(work.owner == o)] for o in owners]
         groups = zip((int(r.feature_id[o]) for o in owners), trees, strict=True)
         return ("share", *([feature, members] for feature, members in groups))
-    return ("bound",) if kind == Kind.BOUND else ("point",)
+    return ("bound",) if kind == Closing.BOUND else ("point",)

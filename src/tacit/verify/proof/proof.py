@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.errors import foreign
-from tacit.verify.box import Box, Floats
+from tacit.verify.box import Box
+from tacit.verify.kernels.tables import Floats
 
 Step = tuple[object, ...]
 """As its JSON has it; the checker looks at each part before it uses it."""

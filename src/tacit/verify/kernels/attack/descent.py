@@ -7,10 +7,10 @@ only after hundreds of nodes. Nothing is proved here.
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Ints, Longs
-from tacit.verify.kernels.jit import bare, compiled
+from tacit.jit import bare, compiled
 from tacit.verify.kernels.layout.reach import Reach, is_reachable
 from tacit.verify.kernels.search.problem import Problem
+from tacit.verify.kernels.tables import Ints, Longs
 
 MOST_ROUNDS = 8
 

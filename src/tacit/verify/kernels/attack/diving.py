@@ -7,16 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Ints
+from tacit.jit import bare, compiled
 from tacit.verify.kernels.attack.neighbours import judge_point
 from tacit.verify.kernels.attack.tabu import Tabu, begin, descend_within, step
-from tacit.verify.kernels.jit import bare, compiled
 from tacit.verify.kernels.layout.reach import Reach
-from tacit.verify.kernels.layout.tables import Objectives, Rule, Trees
-from tacit.verify.kernels.outcome import Outcome, worse
 from tacit.verify.kernels.search.branch import State
 from tacit.verify.kernels.search.mplp import Mplp, price, reparametrise, revive
 from tacit.verify.kernels.search.problem import Problem
+from tacit.verify.kernels.tables import Ints, Objectives, Outcome, Rule, Trees, worse
 
 TABU_EVERY = 8
 """Steps of a dive between two tabu searches from its point."""

@@ -2,11 +2,24 @@
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Bools, Floats, Ints, Longs, Words
-from tacit.verify.kernels.jit import bare, compiled
-from tacit.verify.kernels.layout.tables import END, ONE, THREE, TWO, Index, Objectives, Rule, Trees
-from tacit.verify.kernels.outcome import Outcome
+from tacit.jit import bare, compiled
 from tacit.verify.kernels.presolve.scores import add_leaves, judge, weigh
+from tacit.verify.kernels.tables import (
+    END,
+    ONE,
+    THREE,
+    TWO,
+    Bools,
+    Floats,
+    Index,
+    Ints,
+    Longs,
+    Objectives,
+    Outcome,
+    Rule,
+    Trees,
+    Words,
+)
 
 
 @bare

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Bools, Ints, Longs
-from tacit.verify.kernels.jit import bare, compiled
+from tacit.jit import bare, compiled
 from tacit.verify.kernels.layout.reach import Reach
 from tacit.verify.kernels.search.problem import Problem
+from tacit.verify.kernels.tables import Bools, Ints, Longs
 
 NOWHERE = 1 << 60
 """The change of a step that leads nowhere."""

@@ -6,8 +6,8 @@ that nothing is said about a float that the claim does not cover.
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Bools, Floats, Ints
-from tacit.verify.kernels.jit import bare, compiled
+from tacit.jit import bare, compiled
+from tacit.verify.kernels.tables import Bools, Floats, Ints
 
 FITS = -1
 """In place of a place that is refused."""

@@ -7,12 +7,10 @@ and the point where that leads is tried. The tree that missed most tells where t
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Ints, Places, Words
-from tacit.verify.kernels.jit import bare
-from tacit.verify.kernels.layout.tables import END, ONE, THREE, TWO
-from tacit.verify.kernels.outcome import Outcome
+from tacit.jit import bare
 from tacit.verify.kernels.presolve.scores import weigh
 from tacit.verify.kernels.presolve.workspace import LEVELS, Model, Workspace
+from tacit.verify.kernels.tables import END, ONE, THREE, TWO, Ints, Outcome, Places, Words
 
 FAR = 1 << 61
 """Beyond every sum."""

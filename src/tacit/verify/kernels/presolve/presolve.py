@@ -8,12 +8,9 @@ cannot decide in a few parts is left to branch and bound.
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Floats, Ints, Longs, Words
+from tacit.jit import bare, compiled
 from tacit.verify.kernels.clock import PROCESSOR, make_hand, read_clock
-from tacit.verify.kernels.jit import bare, compiled
 from tacit.verify.kernels.layout.rounding import find_interval, move_one, round_key
-from tacit.verify.kernels.layout.tables import END, ONE, TWO, Objectives
-from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.kernels.presolve.bisect import (
     FAR,
     bisect_objective,
@@ -31,6 +28,17 @@ from tacit.verify.kernels.presolve.workspace import (
     Cases,
     Model,
     Workspace,
+)
+from tacit.verify.kernels.tables import (
+    END,
+    ONE,
+    TWO,
+    Floats,
+    Ints,
+    Longs,
+    Objectives,
+    Outcome,
+    Words,
 )
 
 MOST_PARTS, ONE_PART = 32, np.int64(1)

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Floats, Ints, Longs
-from tacit.verify.kernels.jit import bare, compiled
-from tacit.verify.kernels.layout.tables import BINARY, REGRESS, Rule, Trees
-from tacit.verify.kernels.outcome import Outcome
+from tacit.jit import bare, compiled
+from tacit.verify.kernels.tables import BINARY, REGRESS, Floats, Ints, Longs, Outcome, Rule, Trees
 
 
 @compiled

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Bools, Floats, Ints, Longs, Places, Words
-from tacit.verify.kernels.layout.tables import Index
+from tacit.verify.kernels.tables import Bools, Floats, Index, Ints, Longs, Places, Words
 
 LEVELS = 24
 """Boxes that may wait at a time."""

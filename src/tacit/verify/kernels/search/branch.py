@@ -9,16 +9,13 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Bools, Floats, Ints, Longs
+from tacit.jit import bare, compiled
 from tacit.verify.kernels.attack.descent import descend, evaluate_point
-from tacit.verify.kernels.jit import bare, compiled
-from tacit.verify.kernels.layout.reach import Reach
-from tacit.verify.kernels.layout.segments import make_segments
-from tacit.verify.kernels.layout.tables import Rule, Trees
-from tacit.verify.kernels.outcome import Outcome
+from tacit.verify.kernels.layout.reach import Reach, make_segments
 from tacit.verify.kernels.presolve.scores import add_leaves, judge
 from tacit.verify.kernels.search.mplp import GONE, Mplp, make_mplp, restore, save, tighten
 from tacit.verify.kernels.search.problem import Problem, whole_box
+from tacit.verify.kernels.tables import Bools, Floats, Ints, Longs, Outcome, Rule, Trees
 
 DESCENT_EVERY, DESCENT_WIDE = 4, 12
 """Nodes between two attempts to improve a point feature by feature; where that costs more."""

@@ -9,13 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Ints, Longs
+from tacit.jit import bare, compiled
 from tacit.verify.kernels.attack.descent import descend
 from tacit.verify.kernels.attack.neighbours import judge_intervals
-from tacit.verify.kernels.jit import bare, compiled
 from tacit.verify.kernels.layout.reach import Reach, reach_open
-from tacit.verify.kernels.layout.tables import Index, Objectives
-from tacit.verify.kernels.outcome import Outcome
 from tacit.verify.kernels.presolve.scores import judge
 from tacit.verify.kernels.search.branch import Open, State, make_state, open_whole
 from tacit.verify.kernels.search.problem import (
@@ -25,6 +22,7 @@ from tacit.verify.kernels.search.problem import (
     plain_bound,
     whole_box,
 )
+from tacit.verify.kernels.tables import Index, Ints, Longs, Objectives, Outcome
 
 
 class Part(NamedTuple):

@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Ints, Longs
+from tacit.jit import bare, compiled
 from tacit.verify.kernels.attack.diving import Instance, dive, try_point
-from tacit.verify.kernels.jit import bare, compiled
-from tacit.verify.kernels.layout.reach import Reach
-from tacit.verify.kernels.layout.segments import Segments
-from tacit.verify.kernels.outcome import Outcome, worse
+from tacit.verify.kernels.layout.reach import Reach, Segments
 from tacit.verify.kernels.search.branch import choose_split, grow
 from tacit.verify.kernels.search.mplp import Mplp, price, restore, revive, tighten
+from tacit.verify.kernels.tables import Ints, Longs, Outcome, worse
 
 TABU_EVERY, DIVE_EVERY = 4, 16
 """Nodes between two tabu searches, and between two dives, but for the first."""

@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Ints, Longs
-from tacit.verify.kernels.jit import bare, compiled
-from tacit.verify.kernels.layout.reach import Reach
-from tacit.verify.kernels.layout.segments import Segments
+from tacit.jit import bare, compiled
+from tacit.verify.kernels.layout.reach import Reach, Segments
 from tacit.verify.kernels.search.problem import Problem
+from tacit.verify.kernels.tables import Ints, Longs
 
 GONE = 1 << 61
 """The cost of a leaf that cannot be reached."""

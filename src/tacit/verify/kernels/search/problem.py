@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Ints, Longs
-from tacit.verify.kernels.jit import bare, compiled
+from tacit.jit import bare, compiled
 from tacit.verify.kernels.layout.reach import Reach
-from tacit.verify.kernels.layout.tables import Objectives, Trees
 from tacit.verify.kernels.presolve.scores import weigh
+from tacit.verify.kernels.tables import Ints, Longs, Objectives, Trees
 
 
 class Load(NamedTuple):

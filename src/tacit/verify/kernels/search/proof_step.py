@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tacit.verify.kernels.arrays import Ints, Longs
-from tacit.verify.kernels.jit import bare, compiled
-from tacit.verify.kernels.layout.reach import Reach, is_reachable
-from tacit.verify.kernels.layout.segments import Segments, make_segments
+from tacit.jit import bare, compiled
+from tacit.verify.kernels.layout.reach import Reach, Segments, is_reachable, make_segments
 from tacit.verify.kernels.search.problem import Problem
+from tacit.verify.kernels.tables import Ints, Longs
 
 FAR = 1 << 61
 """A cost beyond every sum."""
@@ -24,7 +23,7 @@ BOTH = 32.0
 """How much more a rise on both branches counts than one on the better branch alone."""
 
 
-class Step(IntEnum):
+class Closing(IntEnum):
     """How a written proof goes on from a node."""
 
     BOUND = 0
@@ -74,16 +73,16 @@ def make_proof_space(r: Reach, task: Problem) -> ProofSpace:
 
 
 @compiled
-def close_node(r: Reach, task: Problem, w: ProofSpace) -> tuple[Step, int, int]:
+def close_node(r: Reach, task: Problem, w: ProofSpace) -> tuple[Closing, int, int]:
     """Say how a written proof goes on from the node: the step, and feature and rank of a split."""
     bound = _plain_bound(r, task, w)
     if bound >= task.threshold:
-        return Step.BOUND, -1, -1
+        return Closing.BOUND, -1, -1
     gap = task.threshold - bound
     _profile_node(r, task, w, gap)
     total = _share_out(r, w, gap)
     if total >= gap:
-        return Step.SHARE, -1, -1
+        return Closing.SHARE, -1, -1
     for f in range(r.feature_id.size):
         if w.low[f] == w.high[f]:
             continue
@@ -91,11 +90,11 @@ def close_node(r: Reach, task: Problem, w: ProofSpace) -> tuple[Step, int, int]:
         is_owner = w.owned_gain[f] > 0
         for end in (w.low[f], w.high[f]):
             if w.cost[start + end] >= gap or (is_owner and w.owned[start + end] >= rest):
-                return Step.SPLIT, f, min(end, w.high[f] - 1)
+                return Closing.SPLIT, f, min(end, w.high[f] - 1)
     f, s = _choose_split(r, task, w, gap)
     if f < 0:
         f, s = _separate(r, task, w, FAR)
-    return (Step.POINT, -1, -1) if f < 0 else (Step.SPLIT, f, s)
+    return (Closing.POINT, -1, -1) if f < 0 else (Closing.SPLIT, f, s)
 
 
 @compiled

@@ -1,16 +1,52 @@
-"""The tables of a model, as kernels read them; `models.index` makes them.
+"""What kernels are handed, and answer: arrays, outcomes, and the tables of a model.
 
-A feature's sorted thresholds c_0 < c_1 < … cut the line into *threshold intervals*; interval i
-holds the keys in (c_{i-1}, c_i]. A node sends interval i left exactly when i is at most the rank of
-the node's threshold. Leaf values are *fixed-point* numbers, multiples of 2^-exponent as 64-bit
-integers, so that sums have no order and no drift.
+`models.index` makes the tables. A feature's sorted thresholds c_0 < c_1 < … cut the line into
+*threshold intervals*; interval i holds the keys in (c_{i-1}, c_i]. A node sends interval i left
+exactly when i is at most the rank of the node's threshold. Leaf values are *fixed-point* numbers,
+multiples of 2^-exponent as 64-bit integers, so that sums have no order and no drift.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tacit.verify.kernels.arrays import Bools, Floats, Ints, Longs, Words
+from tacit.jit import bare
+
+Reals = npt.NDArray[np.floating]
+"""Of the library's own type, or the caller's."""
+Outputs = npt.NDArray[np.floating | np.integer]
+"""Class indices, or the outputs of a regression."""
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint32]
+Places = npt.NDArray[np.uint64]
+
+
+class Outcome(IntEnum):
+    """Whether the prediction holds. Of several outcomes the largest stands, but a counterexample.
+
+    ROBUST: no input that was asked about changes the prediction.
+    COUNTEREXAMPLE: one does.
+    NEAR_TIE: some come too close to a tie for the library's softmax to be predicted.
+    UNDECIDED: not told yet; after the budget, not told at all.
+    """
+
+    ROBUST = 0
+    COUNTEREXAMPLE = 1
+    NEAR_TIE = 2
+    UNDECIDED = 3
+
+
+@bare
+def worse(one: Outcome, other: Outcome) -> Outcome:
+    """Return the larger of two outcomes."""
+    # Numba knows no maximum of enums.
+    return one if one > other else other
+
 
 BINARY, ARGMAX, REGRESS = 0, 1, 2
 """How sums become a prediction: one score and a cutoff; the largest score; the score itself."""
