@@ -228,11 +228,12 @@ def index_words() -> None:
     path.with_suffix(".js").write_text(f"var __index = {text}", encoding="utf-8")
 
 
-def mend_segments() -> None:
-    """Let the search cut a Chinese query into all of its words.
+def mend_search() -> None:
+    """Correct four places of Material's search, or say that it is another Material.
 
-    Material's loops leave out the last character, and a word that is followed by another gets two
-    asterisks, with which it counts as missing on every page that has it.
+    A Chinese query is cut up to its last character, which two loops leave out; words that are
+    followed by another get one asterisk and not two, with which they count as missing on every
+    page that has them. A single letter gets none: "a" would find all that begins so.
     """
     (path,) = (SITE / "assets" / "javascripts" / "workers").glob("search.*.min.js")
     text = path.read_text(encoding="utf-8")
@@ -240,9 +241,12 @@ def mend_segments() -> None:
         ("for(let o=s+1;o<t.length;o++)", "for(let o=s+1;o<=t.length;o++)"),
         ("n[a]&&a<t.length-1&&", "n[a]&&a<t.length&&"),
         ('.join("* ")', '.join(" ")'),
+        (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\w$)/"),
     ):
         if text.count(wrong) != 1:
-            raise SystemExit(f"{path.name} is of another Material: look for its segment() again")
+            raise SystemExit(
+                f"{path.name}: look for {wrong} anew, mend_search knows another Material"
+            )
         text = text.replace(wrong, right)
     path.write_text(text, encoding="utf-8")
 
@@ -273,7 +277,7 @@ def main() -> int:
     if built.returncode:
         return 1
     index_words()
-    mend_segments()
+    mend_search()
     if fetched := find_fetched():
         print("These pages would fetch something from elsewhere:", *fetched, sep="\n  ")
         return 1

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from docs.follow import (
+    ROOT,
     PageError,
     find_missing,
     follow,
@@ -68,6 +69,12 @@ def test_promised_lines_stand_in_their_order_with_anything_for_dots():
     assert find_missing("ε 1.25  accuracy 90 %\ndone", ["ε … accuracy", "done"]) is None
     assert find_missing("done ε", ["ε", "done"]) == "done"
     assert split_commands("$ a \\\n  b\nx\n$ c\n") == [("a   b", ["x"]), ("c", [])]
+
+
+def test_the_first_lines_of_the_readme_print_the_ledger_that_stands_below_them(tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    begins = text.index("<!-- file: ask.py -->")
+    assert follow(write(tmp_path, text[begins : text.index("`answer.values`")])) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
