@@ -82,3 +82,4 @@ def test_the_job_file_comes_before_the_changelog(search):
 def test_a_word_is_found_where_another_of_the_query_is_not(search):
     assert any(link.startswith("explanation/links") for link, _ in search("key qqqqq"))
     assert search("rotate a key")[0][0].startswith("howto/hosts")
+    assert search("he")[0][0].startswith("explanation/he")  # a word that lists of stop words have
