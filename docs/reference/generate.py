@@ -8,6 +8,7 @@ is written by hand.
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,6 +18,7 @@ from tacit.jobs.config import Job
 from tacit.jobs.fields import Setting, parse_text, state_table, walk
 from tacit.jobs.kinds import KINDS
 from tacit.jobs.toml import write_value
+from tacit.report.schema import describe_result
 from tacit.spec import describe_type
 
 FOLDER = Path(__file__).parent
@@ -47,6 +49,13 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "learners": ("tacit.learners", ()),
     "llm": ("tacit.llm", ()),
+    "result": (
+        "tacit.result",
+        (
+            *("Result", "PartyReport", "Span", "Cost", "Traffic", "Forecast", "Timing"),
+            *("Leak", "Claim", "Metric", "Curve", "Picture", "Sheet"),
+        ),
+    ),
     "secure": ("tacit.inference", ("secure", "Secured", "PrivateAnswer", "Crew")),
     "split": ("tacit.split", ("fit", "Compression", "Defence", "TrainingPace", "SplitModel")),
     "text": ("tacit.text", ()),
@@ -92,7 +101,9 @@ def write_pages() -> dict[Path, str]:
     """Return the text of every page by its path."""
     job_file = FOLDER / "job-file.md"
     pages = {FOLDER / f"{page}.md": _page(page) for page in PAGES}
-    return {**pages, job_file: fill(job_file.read_text(encoding="utf-8"))}
+    pages[job_file] = fill(job_file.read_text(encoding="utf-8"))
+    schema = json.dumps(describe_result(), ensure_ascii=False, indent=1)
+    return {**pages, FOLDER / "result.schema.json": f"{schema}\n"}
 
 
 def fill(page: str) -> str:

@@ -2,6 +2,11 @@
 
 Nothing here computes. A value that was not measured is ``None`` and is shown as "not measured";
 zero is never a substitute.
+
+A file ``result.json`` is a ``Result`` with these fields as keys, all of them, records as objects,
+tuples as lists, ``None`` as null. ``tacit report --schema`` prints its JSON Schema, which is
+``docs/reference/result.schema.json``. ``schema`` counts its changes up: files of older schemas are
+read, a newer one is refused.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +23,17 @@ PHASES: tuple[Phase, ...] = ("setup", "offline", "online")
 LeakKind = Literal["output", "protocol", "size"]
 """A declared result, what the protocol shows on the way, or only shapes and counts."""
 
-SCHEMA = 3
+SCHEMA = 4
+
+ADDED: dict[int, dict[str, tuple[str, ...]]] = {
+    2: {"Result": ("pictures", "sheets"), "Curve": ("style", "x_axis", "y_axis")},
+    3: {"Claim": ("detection",)},
+    4: {"Forecast": ("computing_seconds", "notes")},
+}
+"""The keys that each schema brought, by record: a file of an older one lacks them.
+
+Whoever adds a key gives it a default that says "not known", counts `SCHEMA` up, and adds a line.
+"""
 
 TOLD = "– "
 """What a party tells while it works begins so, unlike the name of a stage."""

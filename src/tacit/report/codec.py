@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Union, get_args, get_origin, get_type_hi
 
 from tacit.disk import read_regular, write_whole
 from tacit.errors import DataError, InputError
-from tacit.result import SCHEMA, Result
+from tacit.result import ADDED, SCHEMA, Result
 
 _INT_LIMIT = 2**63
 _LARGEST_BYTES = 1 << 26
@@ -38,15 +38,15 @@ def to_json(result: Result) -> str:
 
 
 def from_json(text: str, *, source: str) -> Result:
-    """Read a result from JSON text.
+    """Read a result from JSON text, of this schema or an older one; what that lacks is not known.
 
     Args:
         text: what `to_json` wrote.
         source: the name of the file, for messages.
 
     Raises:
-        DataError: the text is not JSON, is of another schema, or a key is unknown, missing, given
-            twice or of the wrong type.
+        DataError: the text is not JSON, is of an unknown schema, or a key is unknown, missing,
+            given twice or of the wrong type.
     """
     try:
         raw = json.loads(text, object_pairs_hook=_Object)
@@ -55,12 +55,14 @@ def from_json(text: str, *, source: str) -> Result:
     except ValueError as error:
         raise DataError(f"{source}: not JSON: {error}") from error
     try:
-        _check_schema(raw)
-        result = _decode(raw, Result, "")
+        written = _check_schema(raw)
+        later = [keys for schema, keys in ADDED.items() if schema > written]
+        lacks = frozenset((name, key) for keys in later for name in keys for key in keys[name])
+        result = _decode(raw, Result, "", lacks)
     except _MismatchError as mismatch:
         raise DataError(f"{source}: {mismatch}") from mismatch
     assert isinstance(result, Result)  # noqa: S101 - `_decode` builds the class it is given
-    return result
+    return dataclasses.replace(result, schema=SCHEMA)
 
 
 def save(result: Result, path: Path) -> None:
@@ -99,15 +101,17 @@ class _Object(NamedTuple):
     pairs: list[tuple[str, object]]
 
 
-def _check_schema(raw: object) -> None:
+def _check_schema(raw: object) -> int:
     found = [value for key, value in _pairs(raw, "") if key == "schema"]
     if not found:
         raise _MismatchError(".schema", "missing, so this is not a result file")
-    if type(found[0]) is not int or found[0] != SCHEMA:
+    written = found[0]
+    if type(written) is not int or not 1 <= written <= SCHEMA:
         raise _MismatchError(
             ".schema",
-            f"wanted {SCHEMA}, got {_show(found[0])}; read it with the version that wrote it",
+            f"wanted 1 to {SCHEMA}, got {_show(written)}; read it with the version that wrote it",
         )
+    return written
 
 
 def _encode(value: object, hint: object, path: str) -> object:
@@ -127,19 +131,23 @@ def _encode(value: object, hint: object, path: str) -> object:
     return _check_leaf(value, hint, path)
 
 
-def _decode(raw: object, hint: object, path: str) -> object:
+_Lacks = frozenset[tuple[str, str]]
+"""Records and keys that a file of an older schema cannot have."""
+
+
+def _decode(raw: object, hint: object, path: str, lacks: _Lacks) -> object:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return _decode_record(raw, hint, path)
+        return _decode_record(raw, hint, path, lacks)
     if get_origin(hint) is tuple:
         if not isinstance(raw, list):
             raise _MismatchError(path, f"wanted a list, got {_show(raw)}")
-        return tuple(_decode(*item) for item in _items(raw, hint, path))
+        return tuple(_decode(*item, lacks) for item in _items(raw, hint, path))
     if get_origin(hint) in {Union, UnionType}:
-        return None if raw is None else _decode(raw, _unwrap(hint), path)
+        return None if raw is None else _decode(raw, _unwrap(hint), path, lacks)
     return _check_leaf(raw, hint, path)
 
 
-def _decode_record(raw: object, record: type, path: str) -> object:
+def _decode_record(raw: object, record: type, path: str, lacks: _Lacks) -> object:
     hints = _hints(record)
     values: dict[str, object] = {}
     for key, value in _pairs(raw, path):
@@ -149,9 +157,9 @@ def _decode_record(raw: object, record: type, path: str) -> object:
             raise _MismatchError(f"{path}.{key}", f"unknown key{advice}")
         if key in values:
             raise _MismatchError(f"{path}.{key}", "given twice")
-        values[key] = _decode(value, hints[key], f"{path}.{key}")
+        values[key] = _decode(value, hints[key], f"{path}.{key}", lacks)
     for key in hints:
-        if key not in values:
+        if key not in values and (record.__name__, key) not in lacks:
             raise _MismatchError(f"{path}.{key}", "missing")
     return record(**values)
 

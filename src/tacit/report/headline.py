@@ -17,6 +17,9 @@ _ACCURACY, _MAJORITY = "accuracy", "most frequent class"
 _QUALITY = frozenset({_ACCURACY, _MAJORITY, "F1", "AUC", "KS", "calibration error", "loss"})
 """What a split job measures of its model; the rest of its measures are attacks."""
 
+IDLE = "no better than always answering the most frequent class"
+"""What is said of an accuracy that nobody needs a model for."""
+
 _NAME = 40  # characters of a name that others chose
 
 
@@ -35,8 +38,12 @@ def pick_headline_metric(result: Result) -> Metric | None:
     """Pick the metric to show first: one with a plaintext reference, else the first.
 
     What a split job compares are attacks, which are not what it was run for. An audit was run for
-    nothing else: a claim that an ε contradicts, then the strongest attack.
+    nothing else: a claim that an ε contradicts, then the strongest attack. Before all comes an
+    accuracy that is worth nothing.
     """
+    found = find_majority(result)
+    if found is not None and is_idle(result):
+        return found[0]
     compared = [metric for metric in result.utility if metric.reference is not None]
     if result.kind in GAMES:
         broken = [one for one in compared if one.unit == "ε" and is_beyond(one)]
@@ -81,7 +88,7 @@ def find_majority(result: Result) -> tuple[Metric, Metric] | None:
 
 def is_idle(result: Result) -> bool:
     """Say whether naming the most frequent class for every row is right as often."""
-    found = find_majority(result)
+    found = None if result.kind in GAMES else find_majority(result)
     return found is not None and (found[0].value or 0.0) <= (found[1].value or 0.0)
 
 
@@ -109,13 +116,15 @@ def _state_job(result: Result) -> str:
         return "No party reported"
     outcome, privacy, revealed = _outcome(result), _privacy(result), _revealed(result)
     attack, is_seen = _strongest_on_split(result), any(e.kind == "protocol" for e in result.leakage)
-    if privacy or attack or is_seen or is_alone(result):
+    idle = is_idle(result)
+    if privacy or attack or is_seen or idle or is_alone(result):
         orders = [[outcome, privacy, one, attack] for one in revealed]
     else:  # that nothing else was shown is the news
         orders = [[one, outcome] for one in revealed]
     if attack:
         orders.append([outcome, privacy, attack])
-    return _fit([*orders, [outcome, revealed[-1]], [revealed[-1]]])
+    # That a model is worth nothing is never left out for want of room.
+    return _fit([*orders, [outcome, revealed[-1]], [outcome if idle else revealed[-1]]])
 
 
 def _rank_attacks(result: Result, compared: Sequence[Metric]) -> list[Metric]:
@@ -188,8 +197,8 @@ def _outcome(result: Result) -> str:
     figure = show(metric.value, metric.unit)
     samples = "" if metric.samples is None else f" (n = {show_count(metric.samples)})"
     text = f"{shorten(metric.name, _NAME)} {figure}{samples}"
-    if metric.name == _ACCURACY and is_idle(result):
-        text += ", no better than the most frequent class"
+    if is_idle(result):
+        return f"{text}, {IDLE}"
     if metric.reference is None:
         return text
     theirs, name = show(metric.reference, metric.unit), name_reference(result, metric)

@@ -13,6 +13,7 @@ from tacit.report.format import (
     show_seconds,
 )
 from tacit.report.headline import (
+    find_majority,
     find_strongest_on_split,
     name_reference,
     pick_headline_metric,
@@ -129,6 +130,8 @@ def _metric_tile(result: Result, metric: Metric) -> Markup:
     if metric.reference is not None:
         reference = show_quantity(metric.reference, metric.unit)
         notes.append(f"{name_reference(result, metric)}: {reference}")
+    if (found := find_majority(result)) is not None and metric is found[0]:
+        notes.append(f"{found[1].name}: {show_quantity(found[1].value, found[1].unit)}")
     return _lay_tile(
         f"{name[:1].upper()}{name[1:]}",
         show_quantity(metric.value, metric.unit),

@@ -19,6 +19,7 @@ from tacit.report.format import (
 )
 from tacit.report.headline import (
     GAMES,
+    IDLE,
     find_majority,
     is_beyond,
     is_idle,
@@ -298,7 +299,7 @@ def _check_worth(result: Result) -> tuple[Check, ...]:
         return ()
     title, share = "What it is worth", show_quantity(found[1].value, found[1].unit)
     if is_idle(result):
-        return (Check(title, f"No better than the most frequent class, {share}", "warn"),)
+        return (Check(title, f"{IDLE.capitalize()}, {share}", "warn"),)
     low, often = found[0].low, found[1].value
     if low is not None and often is not None and low <= often:
         text = f"Not clearly better than the most frequent class, {share}"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tacit.errors import DataError, InputError
 from tacit.report import from_json, load, render, save, summarise, to_json
+from tacit.report.schema import describe_result
 from unit.report.test_html import Page
 from unit.report.test_terminal import show
 
@@ -74,8 +75,10 @@ def _drop(*keys):
         (_set([1.0], "curves", 0, "points", 3), "curves[0].points[3]", "wanted 2 values, got 1"),
         (_set(math.nan, "utility", 0, "value"), "utility[0].value", "wanted a finite number"),
         (_set(-math.inf, "utility", 0, "low"), "utility[0].low", "wanted a finite number"),
-        (_set(1, "schema"), "schema", "wanted 3, got 1"),
-        (_set(True, "schema"), "schema", "wanted 3, got True"),
+        (_set(5, "schema"), "schema", "wanted 1 to 4, got 5; read it with the version that"),
+        (_set(0, "schema"), "schema", "wanted 1 to 4, got 0"),
+        (_set(True, "schema"), "schema", "wanted 1 to 4, got True"),
+        (_drop("forecast", "notes"), "forecast.notes", "missing"),
         (_drop("schema"), "schema", "missing"),
     ],
 )
@@ -86,6 +89,40 @@ def test_a_file_that_is_not_a_result_is_refused_with_file_and_key(example, chang
         from_json(json.dumps(raw), source="old.json")
     assert str(refusal.value).startswith(f"old.json: {path}: ")
     assert problem in str(refusal.value)
+
+
+def _age(raw, lacks):
+    """Take out what a record of an older schema did not have."""
+    if isinstance(raw, list):
+        return [_age(one, lacks) for one in raw]
+    return (
+        {key: _age(one, lacks) for key, one in raw.items() if key not in lacks}
+        if isinstance(raw, dict)
+        else raw
+    )
+
+
+@pytest.mark.parametrize("schema", [1, 2, 3])
+def test_a_file_of_an_older_schema_is_read_and_what_it_lacks_is_not_known(example, schema):
+    lacks = {"computing_seconds", "detection"} if schema < 3 else set()
+    lacks |= {"pictures", "sheets", "style", "x_axis", "y_axis"} if schema < 2 else set()
+    raw = _age({**json.loads(to_json(example)), "schema": schema}, lacks)
+    del raw["forecast"]["notes"]  # which no schema before 4 had, unlike a result
+    assert from_json(json.dumps(raw), source="old.json") == example
+    del raw["utility"][0]["note"]  # which all had
+    with pytest.raises(DataError, match=r"old\.json: utility\[0\]\.note: missing"):
+        from_json(json.dumps(raw), source="old.json")
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_what_is_written_is_what_the_schema_describes(results, data):
+    jsonschema = pytest.importorskip("jsonschema")
+    check = jsonschema.Draft202012Validator(describe_result())
+    raw = json.loads(to_json(data.draw(results)))
+    check.validate(raw)
+    for wrong in ({**raw, "colour": 1}, {**raw, "schema": 3}, {**raw, "parties": [{}]}):
+        assert not check.is_valid(wrong)
 
 
 @pytest.mark.parametrize(

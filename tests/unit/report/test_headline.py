@@ -157,6 +157,22 @@ def test_any_headline_fits_on_two_lines_and_never_hides_a_leak(results, data):
     assert "nothing was" not in headline.replace("nothing was measured", "")
 
 
+@pytest.mark.parametrize("claims", [(), (PRIVATE,)])
+@pytest.mark.parametrize("leakage", [(SHOWN, SIZE), (SHOWN, SEEN), (replace(SEEN, to="b" * 99),)])
+def test_an_accuracy_that_needs_no_model_is_never_shown_without_saying_so(example, leakage, claims):
+    often = _metric("most frequent class", 0.779, samples=539)
+    found = replace(ACCURACY, value=0.7717, reference=0.7717, low=0.74)
+    auc = _metric("AUC", 0.5, reference=0.7, unit="")
+    made = _together(example, "train", auc, found, often, leakage=leakage, claims=claims)
+    words = "Accuracy 77.17 % (n = 539), no better than always answering the most frequent class"
+    said = state_headline(made).replace("\u00a0", " ")
+    assert said.startswith(words)
+    assert len(said) <= LONGEST
+    page = render(made).replace("\u00a0", " ")
+    assert f"<h1>{words}" in page
+    assert "most frequent class: 77.9 %" in _tiles(page)
+
+
 def test_bounds_are_rounded_to_the_side_on_which_they_hold(example):
     page = _together(example, "federated", ACCURACY, claims=(replace(PRIVATE, epsilon=3.11421),))
     assert "ε = 3.115 at" in state_headline(page)

@@ -1,5 +1,6 @@
 """The commands, as click sees them. What they do is imported when they run, because it is heavy."""
 
+import json
 import os
 import signal
 from contextlib import nullcontext
@@ -288,6 +289,14 @@ def plan(
     )
 )
 @click.argument("result", type=_PATH)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, parameter, value: _print_schema(context) if value else None,
+    help="Print the JSON Schema of a result.json, and nothing else.",
+)
 @click.option("--html", type=_PATH, help="The page to write.  [default: report.html beside it]")
 @click.option("--pdf", type=_PATH, help="Print the page into this file; needs Chromium or Chrome.")
 @click.option("--csv", type=_PATH, help="Write every table and curve as CSV into this folder.")
@@ -323,6 +332,13 @@ def completion(context: click.Context, shell: str) -> None:
     if found is None:
         raise click.UsageError(f"This version of click cannot complete for {shell}.")
     click.echo(found(context.find_root().command, {}, "tacit", "_TACIT_COMPLETE").source())
+
+
+def _print_schema(context: click.Context) -> None:
+    from tacit.report.schema import describe_result
+
+    click.echo(json.dumps(describe_result(), ensure_ascii=False, indent=1))
+    context.exit()
 
 
 def _show(edge: Edge, result: "Result", folder: Path) -> None:
