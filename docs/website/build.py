@@ -26,6 +26,7 @@ from pages import (
     replace_links,
     resolve,
 )
+from search import divide_index, mend_search
 from translations import describe_stale
 
 OUT = ROOT / "out" / "docs"
@@ -199,58 +200,6 @@ def build_nav() -> list[object]:
     ]
 
 
-def cut_words(text: str, words: set[str]) -> str:
-    """Put invisible spaces between the words of Chinese text, or its characters."""
-    longest = max(map(len, words))
-
-    def cut(found: re.Match[str]) -> str:
-        run, parts, at = found[0], [], 0
-        while at < len(run):
-            ends = range(min(len(run), at + longest), at + 1, -1)
-            end = next((end for end in ends if run[at:end] in words), at + 1)
-            parts.append(run[at:end])
-            at = end
-        return "\u200b" + "\u200b".join(parts) + "\u200b"
-
-    return re.sub("[\u4e00-\u9fff]+", cut, text)
-
-
-def index_words() -> None:
-    """Let the search find words in Chinese pages, for which Material wants a large library."""
-    words = set((_HERE / "words.zh.txt").read_text(encoding="utf-8").split())
-    path = SITE / "search" / "search_index.json"
-    index = json.loads(path.read_text(encoding="utf-8"))
-    for entry in index["docs"]:
-        for key in ("title", "text"):
-            entry[key] = cut_words(entry[key], words)
-    text = json.dumps(index, ensure_ascii=False)
-    path.write_text(text, encoding="utf-8")
-    path.with_suffix(".js").write_text(f"var __index = {text}", encoding="utf-8")
-
-
-def mend_search() -> None:
-    """Correct four places of Material's search, or say that it is another Material.
-
-    A Chinese query is cut up to its last character, which two loops leave out; words that are
-    followed by another get one asterisk and not two, with which they count as missing on every
-    page that has them. A single letter gets none: "a" would find all that begins so.
-    """
-    (path,) = (SITE / "assets" / "javascripts" / "workers").glob("search.*.min.js")
-    text = path.read_text(encoding="utf-8")
-    for wrong, right in (
-        ("for(let o=s+1;o<t.length;o++)", "for(let o=s+1;o<=t.length;o++)"),
-        ("n[a]&&a<t.length-1&&", "n[a]&&a<t.length&&"),
-        ('.join("* ")', '.join(" ")'),
-        (r"/(^[+-]|[~^]\d+$)/", r"/(^[+-]|[~^]\d+$|^\w$)/"),
-    ):
-        if text.count(wrong) != 1:
-            raise SystemExit(
-                f"{path.name}: look for {wrong} anew, mend_search knows another Material"
-            )
-        text = text.replace(wrong, right)
-    path.write_text(text, encoding="utf-8")
-
-
 def find_fetched() -> list[str]:
     """Return what the built pages would fetch from elsewhere; offline there is nothing."""
     found = []
@@ -276,8 +225,8 @@ def main() -> int:
     built = subprocess.run(command, cwd=OUT, env=quiet)
     if built.returncode:
         return 1
-    index_words()
-    mend_search()
+    divide_index(SITE)
+    mend_search(SITE)
     if fetched := find_fetched():
         print("These pages would fetch something from elsewhere:", *fetched, sep="\n  ")
         return 1

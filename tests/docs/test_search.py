@@ -79,6 +79,13 @@ def test_the_job_file_comes_before_the_changelog(search):
     assert "project/changelog.html" not in links[:4]
 
 
+def test_a_search_finds_each_page_in_one_language(search):
+    assert not [link for link, _ in search("sealed") if link.startswith("zh/")]
+    links = [link.partition("#")[0] for link, _ in search("scale", "zh/index.html")]
+    assert all(link.startswith("zh/") for link in links)
+    assert links[0] == "zh/reference/job-file.html"  # which is in English there, too
+
+
 def test_a_word_is_found_where_another_of_the_query_is_not(search):
     assert any(link.startswith("explanation/links") for link, _ in search("key qqqqq"))
     assert search("rotate a key")[0][0].startswith("howto/hosts")
