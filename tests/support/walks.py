@@ -1,4 +1,4 @@
-"""Which files a walk enters: a private training, and a private decode step of each protocol.
+"""Which files a walk enters: two jobs, a private training, a private decode step of each protocol.
 
     cd tests && python -m support.walks
 
@@ -7,6 +7,7 @@ that was prepared before a step does not count, as it would not if one read alon
 first training loads.
 """
 
+import os
 import sys
 import tempfile
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 import torch
 
 import tacit
+from golden.jobs import run_job
 from support.llm import write_model
 from tacit.llm import chat
 
@@ -61,7 +63,21 @@ def training(folder, epsilon):
     sys.setprofile(None)
 
 
+def job(folder, name):
+    """Run a job twice, with its parties as threads, and count the second time."""
+    global is_counting
+    os.chdir(folder)
+    for is_second in (False, True):
+        sys.setprofile(hear if is_second else None)
+        is_counting = is_second
+        run_job(name)
+    is_counting = False
+    sys.setprofile(None)
+
+
 WALKS = {
+    "demo": (job, "predict-breast-cancer"),
+    "fit": (job, "fit-columns"),
     "training": (training, 8.0),
     "permuted": (decode_step, "permuted"),
     "sealed": (decode_step, "sealed"),
