@@ -145,6 +145,14 @@ def test_so_it_is_of_a_training_and_of_every_way_to_ask_its_model(folder, monkey
         check(load_job(folder / f"{name}.toml"), folder, monkeypatch)
 
 
+REGRESSION = {
+    "kind": "logistic-regression",
+    "standardise": True,
+    "parameters": {"max_iter": 2},
+}
+SCALED = {"coefficients": ["bank", "dealer"], "scaling": ["dealer"]}
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -152,8 +160,9 @@ def test_so_it_is_of_a_training_and_of_every_way_to_ask_its_model(folder, monkey
         partial(job, data__matching="helper"),
         both,
         partial(job, data={"split": "rows", "owners": ROWS}, reveal={"coefficients": ["bank"]}),
+        partial(job, learner=REGRESSION, reveal=SCALED),
     ],
-    ids=["exact", "helper", "blocks", "rows"],
+    ids=["exact", "helper", "blocks", "rows", "scaling"],
 )
 def test_so_it_is_of_fits_however_rows_are_divided_and_matched(make, tmp_path, monkeypatch):
     check(make(), tmp_path, monkeypatch)

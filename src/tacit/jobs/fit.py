@@ -19,6 +19,7 @@ from tacit.jobs.config import Job, binding_of
 from tacit.jobs.fit_resume import FitKeeper
 from tacit.jobs.kind import Asked, Kind, Outlook, Part, Place, matched, to_npz, unread
 from tacit.learners.cipher.fitting import COLUMNS, foresee, way_claims, way_leaks
+from tacit.learners.columns import leaks_of_columns
 from tacit.learners.exported import counterpart
 from tacit.learners.fitting import plan
 from tacit.learners.fitting import take_part as fit
@@ -161,7 +162,7 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
         about=job.way,
         lines=(f"{parts}; {kind}", *matched(counts), *notes),
         forecast=planned.walker.forecast(before=matching_rounds(job, counts)),
-        leaks=(*found, *planned.ledger(), *told, *begun),
+        leaks=(*found, *planned.ledger(), *told, *leaks_of_columns(job, data), *begun),
         claims=(
             *find_protocol(job.protocol.kind).claims,
             *matching_claims(job, counts),

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from tacit.learners.base import Learner
 from tacit.learners.boosting import GradientBoosting
 from tacit.learners.cipher.exchange import MatchStore
 from tacit.learners.cipher.fitting import fit_by_cipher
+from tacit.learners.columns import labelled, most_known, scaled, tell_columns
 from tacit.learners.exported import to_xgboost
 from tacit.learners.parties import Connected, Parties, Planned
 from tacit.learners.rows import (
@@ -85,15 +86,16 @@ class _Steps:
                 yield what, partial(self._open, what, receivers)
 
     def _standardise(self) -> None:
-        scaler = StandardScaler().fit(self.learned, self._parties)
+        self._scaler = StandardScaler().fit(self.learned, self._parties)
         is_same = self.kept is self.learned
-        self.learned = scaler.transform(self.learned)
-        self.kept = self.learned if is_same else scaler.transform(self.kept)
+        self.learned = self._scaler.transform(self.learned)
+        self.kept = self.learned if is_same else self._scaler.transform(self.kept)
 
     def _open(self, what: str, to: tuple[str, ...]) -> None:
-        if what == "coefficients":
-            self.model.reveal(to)
-            values = {name: getattr(self.model, f"{name}_") for name in self.model.results}
+        if what in ("coefficients", "scaling"):
+            learner = self.model if what == "coefficients" else self._scaler
+            learner.reveal(to)
+            values = {name: getattr(learner, f"{name}_") for name in learner.results}
             opened = {n: one for n, one in values.items() if isinstance(one, np.ndarray)}
             self.found[what] = opened or None
             return
@@ -131,6 +133,7 @@ def take_part(
         frac_bits=spec.ring.frac_bits,
     )
     data = _table(spec, parties, mine)
+    columns = tell_columns(session, spec, data, mine)
     with session.progress.stage("plan"):
         planned, ends = plan(spec, parties.planned(), data)
     walker, programs = parties.walker, planned.walker.passed
@@ -140,6 +143,7 @@ def take_part(
     else:  # plans name openings by the number of the run that made them
         walker.plans.update(planned.walker.plans)
     steps = _Steps(spec, parties, data)
+    own = {} if spec.data.split != "columns" else steps.learned.values
     for (stage, step), (start, end) in zip(steps, ends, strict=True):
         with session.progress.stage(stage, end - start) as advance:
             keeps = stage in ("standardise", "fit")  # what is opened after them is opened again
@@ -152,6 +156,10 @@ def take_part(
             walker.look = look
             step()
     found = steps.found
+    if (learned := found.get("coefficients")) is not None:
+        mine_too = {owner: x.numpy() for owner, x in own.items()}
+        known = scaled(spec, columns, own=mine_too, opened=found.get("scaling"))
+        found["coefficients"] = labelled(spec.learner, learned, known)
     result = Result(
         kind="fit",
         name="fit",
@@ -255,6 +263,6 @@ def fit(
     return Fitted(
         result=merge_results(tuple(one.result for one in found)),
         names=next((one.names for one in found if one.answers is not None), ()),
-        coefficients={n: value for one in found for n, value in one.coefficients.items()},
+        coefficients=reduce(most_known, (one.coefficients for one in found), {}),
         **first,
     )

@@ -1,6 +1,6 @@
 """What a party has when a fit is done, and what it may say: measures, tables, and no promises."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.metrics import ACCURACY, proportion
+from tacit.learners.columns import BESIDE, IN_UNITS
 from tacit.learners.spec import FitSpec
 from tacit.learners.tables import Table
 from tacit.notebook import Lines
@@ -25,14 +26,17 @@ class Fitted(Reported):
         result: metrics, cost, ledger and claims.
         answers: one for every row that is measured on, where they are shown.
         names: of these rows, where they are matched; else they stand in the order of owners.
-        coefficients: what was learned, by name, where it is shown.
+        coefficients: what was learned, by name, where it is shown; beside it "columns", their names
+            with "intercept" last, and of linear models "coef_in_units", for rows as their owners
+            have them (NaN where a divisor, a mean or a deviation is not known to who is shown it);
+            after ``standardise`` "column_means" and "column_deviations" as well.
         trees: a model file of XGBoost, where trees are shown.
     """
 
     result: Result
     answers: NDArray[np.float64] | None = None
     names: tuple[str, ...] = ()
-    coefficients: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    coefficients: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     trees: str | None = None
 
     def _shown(self) -> tuple[str, Lines]:
@@ -60,11 +64,7 @@ def measure(spec: FitSpec, found: Mapping[str, Any], rows: int) -> tuple[Metric,
 
 def sheets(spec: FitSpec, found: Mapping[str, Any], data: Table) -> tuple[Sheet, ...]:
     """Lay out what was opened to me: coefficients, confusion and calibration."""
-    made = []
-    for name, value in (found.get("coefficients") or {}).items():
-        if value.size <= MOST_CELLS:
-            one = "class 1" if spec.learner.target == "classes" else "value"
-            made.append(_matrix(f"{spec.learner.kind}: {name}", value, data, one))
+    made = list(_tables(spec, found.get("coefficients") or {}, data.shape[1]))
     if (matrix := found.get("confusion")) is not None:
         heads = ("class", *(f"#taken for {at}" for at in range(len(matrix))))
         lines = tuple((str(at), *map(str, row)) for at, row in enumerate(matrix.tolist()))
@@ -76,27 +76,39 @@ def sheets(spec: FitSpec, found: Mapping[str, Any], data: Table) -> tuple[Sheet,
     return tuple(made)
 
 
-def _matrix(title: str, value: NDArray[np.float64], data: Table, one: str) -> Sheet:
-    """Name rows or columns by the owner of each feature, where there are as many as features.
+def _tables(spec: FitSpec, found: Mapping[str, NDArray[Any]], columns: int) -> Iterator[Sheet]:
+    """Lay out what was learned, a line or a column for every column of the table.
 
     Of two classes there is one column: what speaks for class 1.
     """
-    wide = value.reshape(len(value), -1) if value.ndim else value.reshape(1, 1)
-    across = [one] if wide.shape[1] == 1 else _features(data, wide.shape[1])
-    down = _features(data, len(wide))
-    rows = tuple(
-        (name, *(f"{one:.6g}" for one in line))
-        for name, line in zip(down, wide.tolist(), strict=True)
-    )
-    return Sheet(title=title, heads=("", *(f"#{name}" for name in across)), rows=rows)
+    labels = found.get("columns", np.array([]))
+    one = "class 1" if spec.learner.target == "classes" else "value"
 
+    def named(count: int) -> list[str]:
+        is_known = count > 1 and len(labels) and count in (columns, columns + 1)
+        return labels[:count].tolist() if is_known else [str(at) for at in range(count)]
 
-def _features(data: Table, count: int) -> list[str]:
-    beyond = count - data.shape[1]
-    if data.split != "columns" or beyond not in (0, 1) or count < 2:
-        return [str(at) for at in range(count)]
-    names = [f"{one.owner} {at}" for one in data.holdings for at in range(one.columns)]
-    return [*names, *["constant"] * beyond]
+    for name, value in found.items():
+        wide = value.reshape(len(value), -1) if value.ndim else value.reshape(1, 1)
+        is_beside = name in BESIDE or name.endswith(IN_UNITS)
+        if is_beside or value.size > MOST_CELLS or (name == "intercept" and "coef" in found):
+            continue
+        across = [one] if wide.shape[1] == 1 else named(wide.shape[1])
+        if name == "coef":
+            if "intercept" in found:
+                wide = np.vstack([wide, found["intercept"].reshape(1, -1)])
+            units = [found[n] for n in (f"coef{IN_UNITS}", f"intercept{IN_UNITS}") if n in found]
+            if units:
+                beside = np.vstack([part.reshape(-1, wide.shape[1]) for part in units])
+                if not np.isnan(beside).all() and not np.array_equal(beside, wide):
+                    wide = np.hstack([wide, beside])
+                    across += [f"{head}, in units of the rows" for head in across]
+        rows = tuple(
+            (at, *("–" if np.isnan(cell) else f"{cell:.6g}" for cell in line))
+            for at, line in zip(named(len(wide)), wide.tolist(), strict=True)
+        )
+        heads = ("", *(f"#{head}" for head in across))
+        yield Sheet(title=f"{spec.learner.kind}: {name}", heads=heads, rows=rows)
 
 
 def claims_beyond(spec: FitSpec) -> tuple[Claim, ...]:

@@ -273,7 +273,11 @@ class Reveal:
             with split "both" an owner finds ids of its own block, and rows of other blocks by their
             numbers.
         coefficients: privacy: who learns what was learned: coefficients, centres, means, components
-            (coefficients.npz).
+            (coefficients.npz), and is told the names of all columns and what their owners divided
+            them by.
+        scaling: privacy: who of these learns mean and deviation of every column that was
+            standardised, and so what linear coefficients are in the units of the rows; without it
+            owners of columns know that of their own.
         trees: privacy: who gets boosted trees as a file of XGBoost (trees.json), with where every
             owner of columns has cut: quantiles of its columns.
     """
@@ -284,6 +288,7 @@ class Reveal:
     calibration: tuple[Party, ...] = ()
     answers: tuple[Party, ...] = ()
     coefficients: tuple[Party, ...] = ()
+    scaling: tuple[Party, ...] = ()
     trees: tuple[Party, ...] = ()
 
     def named(self) -> Mapping[str, tuple[str, ...]]:
@@ -475,6 +480,11 @@ def _check_reveal(spec: FitSpec) -> Iterator[Problem]:
         yield Problem("reveal.score", "pca has no score; open its coefficients or answers")
     if not spec.learner.type.results and reveal.coefficients:
         yield Problem("reveal.coefficients", f"{kind} has none that could be opened")
+    if reveal.scaling and not spec.learner.standardise:
+        yield Problem("reveal.scaling", "nothing is scaled: wanted learner.standardise = true")
+    if strangers := sorted(set(reveal.scaling) - set(reveal.coefficients)):
+        text = f"coefficients are read by it: name {', '.join(strangers)} in reveal.coefficients"
+        yield Problem("reveal.scaling", text)
     if reveal.trees and not spec.learner.is_boosted:
         yield Problem("reveal.trees", f"boosted trees alone are written to a file, not {kind}")
     if reveal.trees and spec.learner.parameters.get("categorical"):
@@ -544,7 +554,7 @@ def _check_cipher(spec: FitSpec) -> Iterator[Problem]:
         allowed = set(data.owners) if what == "coefficients" else {data.labels}
         if what == "coefficients" and spec.learner.is_boosted and names:
             yield Problem("reveal.coefficients", f"{kind} has none")
-        if what in ("trees", "calibration", "confusion") and names:
+        if what in ("trees", "calibration", "confusion", "scaling") and names:
             yield Problem(f"reveal.{what}", "not by a cipher")
         elif not set(names) <= allowed:
             yield Problem(f"reveal.{what}", f"by a cipher {data.labels} alone gets it")

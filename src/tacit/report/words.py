@@ -64,6 +64,7 @@ STAGES = {
     "calibration": "counting chances",
     "answers": "answering",
     "coefficients": "opening what was learned",
+    "scaling": "opening means and deviations",
     "trees": "opening trees",
     "serve": "asking and answering",
     "finish": "waiting for the others",

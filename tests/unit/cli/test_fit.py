@@ -84,9 +84,10 @@ def test_the_plan_says_what_the_meter_counts_and_who_is_shown_what(tmp_path, pro
     assert set(bank.files) == {"predictions.csv"}
     assert set(shop.files) == {"coefficients.npz"}
     assert [sheet.title for sheet in shop.result.sheets] == ["logistic-regression: coef"]
-    assert shop.result.sheets[0].heads == ("", "#class 1")  # of classes 0 and 1
+    one = "#class 1"  # of classes 0 and 1
+    assert shop.result.sheets[0].heads == ("", one, f"{one}, in units of the rows")
     assert [row[0] for row in shop.result.sheets[0].rows] == [
-        *("bank 0", "bank 1", "bank 2", "shop 0", "shop 1", "constant")
+        *("bank 0", "bank 1", "bank 2", "shop 0", "shop 1", "intercept")
     ]
     lines = bank.files["predictions.csv"].splitlines()
     assert len(lines) == 1 + 6
@@ -131,7 +132,8 @@ def test_ids_of_files_are_matched_in_private_and_numbers_are_learned(tmp_path):
     assert score.value > 0.999
     sheet = parts["bank"].result.sheets[0]
     found = [float(row[1]) for row in sheet.rows]
-    assert found == pytest.approx([1.0, -2.0, 0.5, 0.0], abs=0.01)
+    assert found == pytest.approx([1.0, -2.0, 0.5, 0.0, 3.0], abs=0.01)
+    assert [row[0] for row in sheet.rows] == ["bank a", "bank b", "shop c", "shop d", "intercept"]
     whole = fit.complete(one, parts["shop"].result, tmp_path, ())
     assert whole.utility[0].reference == pytest.approx(score.value, abs=1e-3)
 

@@ -75,7 +75,7 @@ def often(monkeypatch):
 def outcome(parts):
     files = {**parts["shop"].files, **parts["bank"].files}
     sheets = [row for part in parts.values() for one in part.result.sheets for row in one.rows]
-    numbers = [float(cell) for row in sheets for cell in row[1:]]
+    numbers = [float(cell) for row in sheets for cell in row[1:] if cell != "–"]
     numbers += [metric.value for part in parts.values() for metric in part.result.utility]
     return numbers, files.get("predictions.csv")
 

@@ -4,11 +4,13 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from tacit.data import OwnerTable
 from tacit.errors import ConfigError, DataError
 from tacit.jobs.fit import FitJob
 from tacit.learners import BlockTable, FitData, FitProtection, FitSpec, LearnerTable, Reveal, fit
+from tacit.learners.columns import Column, _from_words, _to_words
 
 LEFT = {
     "job": "names the folder of a result: in Python it is returned",
@@ -66,6 +68,88 @@ def test_rows_are_matched_by_a_column_of_ids(rows):
     found = fit(spec(owners=owners, test_share=0), {"bank": bank, "shop": shop})
     assert sorted(map(int, found.names)) == list(range(10, 60))
     assert found.metrics[0].value > 0.99
+
+
+def in_words(*names):
+    """Rows in units of their own, with names for columns."""
+    x = np.random.default_rng(2).normal(size=(300, 3)) * [12, 900, 0.3] + [45, 4000, 0.5]
+    odds = (x - [45, 4000, 0.5]) @ [0.08, -0.001, 3.0]
+    y = (odds + np.random.default_rng(3).logistic(size=300) > 0).astype(int)
+    table = {name: x[:, at] for at, name in enumerate(names)}
+    return x, y, table
+
+
+@pytest.mark.parametrize("kind", ["logistic-regression", "ridge"])
+@pytest.mark.parametrize("scaling", [(), ("shop",)])
+def test_coefficients_have_names_and_are_those_of_scikit_learn_in_the_units_of_rows(kind, scaling):
+    x, y, table = in_words("age", "income", "use")
+    given = {"parameters": {"C": 1e6}} if kind == "logistic-regression" else {}
+    owners = {
+        "bank": OwnerTable(id="id", scale=(64.0,)),
+        "shop": OwnerTable(id="id", label="y", scale=(4096.0, 1.0)),
+    }
+    asked = FitSpec(
+        data=FitData(owners=owners, split="columns", labels="shop", test_share=0),
+        learner=LearnerTable(kind=kind, standardise=True, **given),
+        protocol=FitProtection(kind="sealed", dealer="helper"),
+        reveal=Reveal(coefficients=("shop",), scaling=scaling),
+    )
+    ids = np.arange(len(x))
+    shop = {"id": ids, "income": table["income"], "use": table["use"], "y": y}
+    found = fit(asked, {"bank": {"id": ids, "age": table["age"]}, "shop": shop})
+    names = found.coefficients["columns"].tolist()
+    assert names == ["bank age", "shop income", "shop use", "intercept"]
+    units = found.coefficients["coef_in_units"].reshape(-1)
+    if kind == "ridge":
+        units = np.r_[units, found.coefficients["intercept_in_units"]]
+    centre, spread = x.mean(0), x.std(0)
+    plain = LogisticRegression(C=1e6, tol=1e-9) if kind != "ridge" else Ridge()
+    plain.fit((x - centre) / spread, y)
+    slopes = plain.coef_.reshape(-1) / spread
+    wanted = np.r_[slopes, plain.intercept_ - slopes @ centre]
+    is_known = [True] * 4 if scaling else [False, True, True, False]
+    assert np.isnan(units).tolist() == [not one for one in is_known]
+    assert units[is_known] == pytest.approx(wanted[is_known], rel=5e-3)
+    means = found.coefficients["column_means"]
+    assert means[is_known[:3]] == pytest.approx(centre[is_known[:3]], rel=1e-3)
+    (sheet,) = found.result.sheets
+    assert [line[0] for line in sheet.rows] == names
+    told = [one for one in found.ledger if "names of the columns" in one.what]
+    assert [(one.to, one.elements) for one in told] == [("shop", 1)]
+    shown = {one.what.split("/")[-1] for one in found.ledger if one.kind != "size"}
+    assert ({"mean", "scale"} <= shown) == bool(scaling)
+
+
+def test_owners_of_rows_know_names_and_a_dealer_is_told_them():
+    _, y, table = in_words("age", "income", "use")
+    owners = {one: OwnerTable(label="y", scale=(64.0, 4096.0, 1.0)) for one in ("bank", "shop")}
+    asked = FitSpec(
+        data=FitData(owners=owners, test_share=0),
+        learner=LearnerTable(kind="kmeans", parameters={"n_clusters": 2, "max_iter": 2}),
+        protocol=FitProtection(kind="sealed", dealer="helper"),
+        reveal=Reveal(coefficients=("shop", "helper")),
+    )
+    rows = {"bank": slice(0, 150), "shop": slice(150, 300)}
+    table |= {"y": y}
+    found = fit(asked, {one: {n: v[at] for n, v in table.items()} for one, at in rows.items()})
+    assert found.coefficients["columns"].tolist() == ["age", "income", "use"]
+    told = [one for one in found.ledger if "names of the columns" in one.what]
+    assert [(one.to, one.elements) for one in told] == [("helper", 3)]
+
+
+def test_a_name_that_a_peer_tells_is_shown_without_what_a_terminal_would_obey():
+    words = _to_words(Column(owner="bank", name="age\x1b[2J" + "é" * 60, divisor=np.inf))
+    found = _from_words("bank", 3, words)
+    assert found.name == "age[2J" + "é" * 28
+    assert np.isnan(found.divisor)
+    assert _from_words("bank", 3, [0] * 9).name == "3"
+
+
+def test_scaling_is_for_who_reads_coefficients():
+    with pytest.raises(ConfigError, match=r"reveal\.scaling.*standardise"):
+        spec(reveal=Reveal(coefficients=("bank",), scaling=("bank",)))
+    with pytest.raises(ConfigError, match=r"name shop in reveal\.coefficients"):
+        spec(standardise=True, reveal=Reveal(coefficients=("bank",), scaling=("shop",)))
 
 
 def test_blocks_and_rows_of_several_owners_are_taken(rows):

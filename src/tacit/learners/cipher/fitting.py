@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from tacit.learners.cipher.regression import (
     regress_masked,
 )
 from tacit.learners.cipher.secureboost import answer, boost
+from tacit.learners.columns import columns_of, labelled, scaled
 from tacit.learners.rows import match_rows, matching_claims, matching_rounds
 from tacit.learners.shown import Fitted
 from tacit.learners.spec import FitSpec
@@ -96,9 +97,11 @@ def fit_by_cipher(
         claims=(*way_claims(spec), *matching_claims(spec, counts)),
         utility=utility,
     )
-    shown: dict[str, Floats] = {}
-    if weights is not None and session.me in spec.reveal.coefficients:
-        shown["coef"] = weights
+    shown: dict[str, Any] = {}
+    if weights is not None and mine is not None and session.me in spec.reveal.coefficients:
+        own = {session.me: mine.features[divided(spec, len(mine.features))[0]]}
+        known = scaled(spec, columns_of(session.me, mine), own=own, opened=None)
+        shown = labelled(spec.learner, {"coef": weights}, known)
     return Fitted(
         result=result,
         answers=None if margins is None else _answers(spec, margins),
