@@ -29,6 +29,7 @@ OWN = {
     "audit/membership": "--quick --out {out}",
     "audit/reconstruction": "--quick --data {data} --device cpu --out {out}",
     "inference/encoders": "--layers 1 --repeats 1 --no-peers --out {out}",
+    "inference/sizes": "--quick",
     "federated/privacy": "--quick --data digits --out {out}",
     "llm/chat": "{data}/lm_stories260k --quick --tokens 3 --out {out}",
     "llm/gpu": "--quick --steps 3 --device cpu --out {out}",
