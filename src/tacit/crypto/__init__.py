@@ -10,6 +10,7 @@ from tacit.crypto.identity import (
     make_identity,
     parse_fingerprint,
     parse_name,
+    renew_identity,
     sign,
     verify_signature,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "parse_name",
     "recover",
     "recover_bytes",
+    "renew_identity",
     "seal",
     "share",
     "share_bytes",

@@ -7,7 +7,9 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -62,14 +64,48 @@ def make_identity(name: str, directory: Path) -> Identity:
         _write_certificate(certificate_file, certificate, key_file)
     except FileExistsError as error:
         raise IdentityError(
-            f"{error.filename} exists already and is never overwritten; "
-            f"to replace the identity {name!r}, move {key_file.name} and {certificate_file.name} "
-            "away first: the others will have to pin the new fingerprint"
+            f"{error.filename} exists already and is never overwritten; to replace the identity "
+            f"{name!r}: tacit keys {name} --renew; the others will have to pin the new fingerprint"
         ) from error
     except OSError as error:
         raise IdentityError(f"cannot write the identity {name!r}: {error}") from error
     seen = fingerprint(certificate.public_bytes(Encoding.DER))
     return Identity(name, certificate_file, key_file, seen)
+
+
+def renew_identity(name: str, directory: Path) -> tuple[Identity, str, Path]:
+    """Make a new key in place of an old one, which moves aside into ``old``.
+
+    The old key is not destroyed: jobs that pin it can be finished, and what was sealed for it can
+    be opened. It ends when nobody pins it any more.
+
+    Guarantee: as `make_identity`; no file in ``old`` is written over, and the new key takes the
+    place of the old one only when it is on the disk.
+    Cost: 0 rounds, 0 bits.
+
+    Returns:
+        The new identity, the fingerprint that the others must give up, and where the old key is.
+
+    Raises:
+        IdentityError: there is no old one, it cannot be read, or the new one cannot be written.
+    """
+    certificate_file, key_file = _files(parse_name(name), directory)
+    old = fingerprint(_read_certificate(certificate_file).public_bytes(Encoding.DER))
+    _read(key_file)
+    aside = directory / "old"
+    try:
+        aside.mkdir(mode=0o700, exist_ok=True)
+        number = next(n for n in count(1) if not any(aside.glob(f"{name}.{n}.*")))
+        with TemporaryDirectory(prefix=".new-", dir=directory) as made:
+            new = make_identity(name, Path(made))
+            for file in (certificate_file, key_file):
+                file.rename(aside / f"{name}.{number}{file.suffix}")
+            new.certificate_file.rename(certificate_file)
+            new.key_file.rename(key_file)
+    except OSError as error:
+        raise IdentityError(f"cannot renew the identity {name!r}: {error}") from error
+    moved = aside / f"{name}.{number}{key_file.suffix}"
+    return Identity(name, certificate_file, key_file, new.fingerprint), old, moved
 
 
 def load_identity(directory: Path, name: str) -> Identity:

@@ -19,7 +19,14 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.crypto import Identity, fingerprint, load_identity, make_identity, parse_fingerprint
+from tacit.crypto import (
+    Identity,
+    fingerprint,
+    load_identity,
+    make_identity,
+    parse_fingerprint,
+    renew_identity,
+)
 from tacit.errors import IdentityError
 
 
@@ -108,6 +115,42 @@ def test_nothing_is_ever_overwritten(tmp_path, leftover):
         make_identity("alice", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [leftover]
     assert (tmp_path / leftover).read_text() == "precious"
+
+
+def test_a_renewed_key_is_another_and_old_ones_are_kept_apart(tmp_path):
+    first = make_identity("alice", tmp_path)
+    kept = first.key_file.read_bytes()
+    second, old, moved = renew_identity("alice", tmp_path)
+    assert old == first.fingerprint != second.fingerprint
+    assert load_identity(tmp_path, "alice") == second
+    assert moved.read_bytes() == kept
+    assert stat.S_IMODE(moved.stat().st_mode) == 0o600
+    third, old, other = renew_identity("alice", tmp_path)
+    assert (old, other != moved) == (second.fingerprint, True)
+    names = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
+    olds = [f"old/alice.{n}.{end}" for n in (1, 2) for end in ("crt", "key")]
+    assert names == ["alice.crt", "alice.key", *olds]
+    assert third.fingerprint not in (first.fingerprint, second.fingerprint)
+
+
+@pytest.mark.parametrize("lost", ["alice.key", "alice.crt", "both"])
+def test_what_is_not_there_is_not_renewed_and_nothing_moves(tmp_path, lost):
+    make_identity("alice", tmp_path)
+    for path in tmp_path.iterdir():
+        if lost in (path.name, "both"):
+            path.unlink()
+    left = sorted(tmp_path.iterdir())
+    with pytest.raises(IdentityError, match="does not exist"):
+        renew_identity("alice", tmp_path)
+    assert sorted(tmp_path.iterdir()) == left
+
+
+def test_a_key_that_cannot_be_put_aside_stays_where_it_is(tmp_path):
+    made = make_identity("alice", tmp_path)
+    (tmp_path / "old").write_text("a file")
+    with pytest.raises(IdentityError, match="cannot renew the identity 'alice'"):
+        renew_identity("alice", tmp_path)
+    assert load_identity(tmp_path, "alice") == made
 
 
 def test_a_key_is_not_written_through_a_link(tmp_path):

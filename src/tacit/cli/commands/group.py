@@ -190,7 +190,10 @@ def party(
 
 @click.command(
     epilog=_examples(
-        "tacit keys hospital", "tacit keys hospital --show", "tacit keys clients --job fl.toml"
+        "tacit keys hospital",
+        "tacit keys hospital --show",
+        "tacit keys hospital --renew",
+        "tacit keys clients --job fl.toml",
     )
 )
 @click.argument("name")
@@ -198,6 +201,7 @@ def party(
     "--dir", "folder", type=_PATH, default=Path("keys"), show_default=True, help="Where it lies."
 )
 @click.option("--show", is_flag=True, help="Print the lines of a key that exists already.")
+@click.option("--renew", is_flag=True, help="Move the key into old/ and make another.")
 @click.option(
     "--job",
     type=_PATH,
@@ -205,22 +209,30 @@ def party(
     "NAME.public for its server.",
 )
 @_edge
-def keys(edge: Edge, name: str, folder: Path, show: bool, job: Path | None) -> None:
+def keys(edge: Edge, name: str, folder: Path, show: bool, renew: bool, job: Path | None) -> None:
     """Make a key for NAME and print its job file lines.
 
     The key never leaves this host; the others pin its fingerprint. An existing key is never
     overwritten. With --job: secrets for the clients of a job, each for one of them alone; whoever
     makes them knows them all, so it must not be whoever runs the server.
     """
-    from tacit.crypto import load_identity, make_identity
+    from tacit.crypto import load_identity, make_identity, renew_identity
 
+    if show + renew + (job is not None) > 1:
+        raise click.UsageError("--show, --renew and --job do different things: give one of them.")
     if job is not None:
         from tacit.jobs.federated import make_secrets
 
         for line in make_secrets(job, name, folder):
             say(edge.out, line)
         return
-    identity = load_identity(folder, name) if show else make_identity(name, folder)
+    if renew:
+        identity, old, moved = renew_identity(name, folder)
+        say(edge.err, f"The old key is kept as {moved}. In every job file, of clients too,")
+        say(edge.err, f"the line below takes the place of {old}. Until it does, the others")
+        say(edge.err, f"refuse {name!r}, and whoever has the old key passes for {name!r}.")
+    else:
+        identity = load_identity(folder, name) if show else make_identity(name, folder)
     if not show:
         say(edge.err, f"{identity.key_file} is secret and stays here. For every job file:", "dim")
     say(edge.out, f'[parties.{name}]\nkey = "{identity.fingerprint}"')

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tacit.cli.screen import say
+from tacit.cli.screen import say, working
 
 if TYPE_CHECKING:
     from tacit.cli.commands.group import Edge
@@ -135,4 +135,26 @@ def worker(
     )
 
 
-COMMANDS = (examples, runs, allow, doctor, worker)
+@click.command(epilog="\b\nExamples:\n  tacit hosts job.toml\n  tacit hosts job.toml --to trial")
+@click.argument("job", type=_PATH)
+@click.option(
+    "--to", "target", type=_PATH, help="Folder to make.  [default: hosts/NAME of the job]"
+)
+@click.pass_obj
+def hosts(edge: "Edge", job: Path, target: Path | None) -> None:
+    """Try JOB as between hosts: a folder for each party, here.
+
+    Each has a new key and a copy of the job with the keys of all and addresses of this machine. The
+    printed lines start all parties, from this folder.
+    """
+    with working(edge.err, "making keys"):
+        from tacit.cli.commands.trial import make_hosts
+
+        lines = make_hosts(job, target)
+    for line in lines:
+        say(edge.out, line)
+    note = "For a trial: all keys were made here. Between real hosts each party makes its own."
+    say(edge.err, note, "dim")
+
+
+COMMANDS = (examples, runs, hosts, allow, doctor, worker)
