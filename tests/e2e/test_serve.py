@@ -42,7 +42,7 @@ north = "{folder}/half-north.npz"
 south = "{folder}/half-south.npz"
 [service]
 sizes = [1, 8]
-scale = 2.0
+scale = [2.0]
 [service.doors]
 north = "127.0.0.1:{doors[0]}"
 south = "127.0.0.1:{doors[1]}"
@@ -162,9 +162,9 @@ def test_three_hosts_serve_together(job, rows, tmp_path, monkeypatch):
     # Hosts are processes; as threads of one they must not trace the model at the same time.
     lock, make = threading.Lock(), ServeJob.task
 
-    def task(self):
+    def task(self, *told):
         with lock:
-            return make(self)
+            return make(self, *told)
 
     monkeypatch.setattr(ServeJob, "task", task)
     keys = tmp_path / "keys"

@@ -57,6 +57,11 @@ class Forest:
         "base": LARGEST_SCORE,
     }
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return all that is public, as `FOREST` tells it."""
+        return self.trees, self.depth, self.features, self.scores, int(self.takes_missing)
+
     def __call__(self, ops: Any, weights: Mapping[str, Any], x: Any) -> Any:
         """Give (rows, scores); their scale is the owner's."""
         rows, inner = ops.shape(x)[0], (1 << self.depth) - 1
@@ -149,14 +154,18 @@ def agree_on_forest(session: Session, owner: str, mine: Forest | None) -> Forest
     Raises:
         DisagreementError: the owner announces what nobody could compute.
     """
-    sizes: tuple[int, ...]
     if mine is not None:
-        sizes = (mine.trees, mine.depth, mine.features, mine.scores, int(mine.takes_missing))
-        session.publish(FOREST, sizes)
-    else:
-        sizes = session.learn(owner, FOREST)
-    if mine is not None:
+        session.publish(FOREST, mine.sizes)
         return mine
+    return announced_forest(owner, session.learn(owner, FOREST))
+
+
+def announced_forest(owner: str, sizes: tuple[int, ...]) -> Forest:
+    """Return a forest of the sizes that its owner has announced, with nothing in it.
+
+    Raises:
+        DisagreementError: they are those of a forest that nobody could compute.
+    """
     trees, depth, features, scores, takes_missing = sizes
     if trees << min(max(depth, 0), DEEPEST) > MOST_LEAVES or max(features, scores) > MOST_COLUMNS:
         raise DisagreementError(owner, f"announced a forest that nobody can compute: {sizes}")

@@ -14,14 +14,16 @@ from tacit.data import Rows, Source
 from tacit.data.rows import rescaled
 from tacit.data.source import NOTHING, Given, shaped
 from tacit.errors import ConfigError
+from tacit.files import check_file
 from tacit.inference.answers import Labels
 from tacit.inference.forest import Forest, make_forest
 from tacit.inference.models import load_logistic, logistic_of, table_of, train_logistic
 from tacit.inference.predict import predict_plain
 from tacit.inference.service import load_share
-from tacit.inference.spec import SEALED, InferSpec
+from tacit.inference.service.spec import ServeSpec
+from tacit.inference.spec import SEALED, InferModel, InferSpec
 from tacit.matching import align_in_the_clear
-from tacit.nn import as_input, import_module
+from tacit.nn import as_input, import_module, make_model
 from tacit.nn.code import OwnModel
 from tacit.nn.weights import load_weights, put_weights
 from tacit.party import Enclave, unseal_file
@@ -44,7 +46,44 @@ def load_rows(
     return torch.from_numpy(shaped(rows.features, shape, key)), rows.labels
 
 
-def load_forest(spec: InferSpec) -> Forest:
+Asked = InferSpec | ServeSpec
+"""What names a model: a question, or a service that answers many."""
+
+
+def check_model(model: InferModel) -> None:
+    """Make sure, cheaply, that the owner of a model says where it is.
+
+    Raises:
+        ConfigError: it does not.
+        DataError: a file is not there.
+    """
+    if model.is_forest and model.file is None:
+        raise ConfigError(f"model.file: missing; {model.owner!r} owns the forest")
+    if model.is_linear and model.train is not None:
+        model.train.source("model.train").check()
+    elif model.file is not None:
+        check_file(model.file, "model.file")
+    elif model.is_linear and model.code is None:
+        raise ConfigError(
+            f"{model.owner!r} owns the model, but the job names none; "
+            "wanted model.train, model.file or model.code"
+        )
+    elif not model.is_linear:
+        raise ConfigError(f"model.file: missing; {model.owner!r} owns the model")
+
+
+def load_model(spec: Asked, search: Sequence[Path] = ()) -> Forest | dict[str, Tensor]:
+    """Load the model of its owner: trees, or weights by the names that are computed with."""
+    if spec.model.is_forest:
+        return load_forest(spec)
+    if spec.model.is_linear:
+        return load_linear(spec, search)
+    module = spec.model.module()
+    load_owned(module, spec)
+    return dict(make_model(module, spec.model.inputs).initial)
+
+
+def load_forest(spec: Asked) -> Forest:
     """Load the trees, as their owner alone can."""
     if spec.model.file is None:
         raise ConfigError("the job names no forest; wanted model.file")
@@ -56,20 +95,19 @@ def load_trees(path: Path) -> "tacit.verify.Ensemble":
     return tacit.verify.load_ensemble(path)
 
 
-def load_part(
-    spec: InferSpec, source: Source, search: Sequence[Path], given: Given = NOTHING
-) -> Rows:
+def load_part(spec: Asked, source: Source, search: Sequence[Path], given: Given = NOTHING) -> Rows:
     """Load the rows that a source names, in the scale that all parties have agreed on."""
     rows = source.load(search, given)
-    if spec.data.scale is None or source.set is not None:
+    if spec.scale is None or source.set is not None:
         return rows
-    scaled = rescaled(rows, spec.data.scale, key=f"{rows.name}: data.scale")
+    table = "data" if isinstance(spec, InferSpec) else "service"
+    wide = rows.features.shape[1] if rows.features.ndim == 2 else 0
+    scale = spec.scale * wide if len(spec.scale) == 1 and table == "service" else spec.scale
+    scaled = rescaled(rows, scale, key=f"{rows.name}: {table}.scale")
     return rows if spec.model.is_forest else scaled  # thresholds are in the units of the rows
 
 
-def load_linear(
-    spec: InferSpec, search: Sequence[Path], given: Given = NOTHING
-) -> dict[str, Tensor]:
+def load_linear(spec: Asked, search: Sequence[Path], given: Given = NOTHING) -> dict[str, Tensor]:
     """Load or train a model of one linear layer."""
     if given.weights is not None:
         return logistic_of(given.weights, source="the model given")
@@ -84,7 +122,7 @@ def load_linear(
 
 
 def load_owned(
-    module: nn.Module, spec: InferSpec, given: Given = NOTHING, inside: Enclave | None = None
+    module: nn.Module, spec: Asked, given: Given = NOTHING, inside: Enclave | None = None
 ) -> None:
     """Put the owner's weights into the network; a sealed file opens inside alone."""
     path = spec.model.file

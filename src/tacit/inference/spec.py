@@ -22,6 +22,7 @@ from tacit.ring import FracBits
 from tacit.spec import (
     LOCAL,
     Check,
+    Count,
     Party,
     Positive,
     Problem,
@@ -120,13 +121,14 @@ class InferData:
 
 @dataclass(frozen=True, kw_only=True)
 class InferModel:
-    """[model]: whose model. Without layers and inputs it is one linear layer of one output.
+    """[model]: whose model, asked once or served. Without layers and inputs it is one linear layer.
 
     Layers are public, weights are not; of a forest the number of trees, their depth, columns and
     classes are told. How large a linear model's weights are is agreed, ``bound``, and not told.
 
     Attributes:
-        owner: who has the model; nobody, if two parties have shares of a network.
+        owner: who has the model; nobody, if two parties have shares of a network. Of a service one
+            of its two servers, which shares the weights once, when it starts.
         kind: "forest" for an ensemble of trees; "logistic" says that the model is linear, and may
             be left out.
         train: of a linear model: train it on these rows of its owner before the job; either this,
@@ -153,7 +155,7 @@ class InferModel:
     train: RowsTable | None = None
     layers: tuple[str, ...] = ()
     code: Path | None = field(default=None, metadata=LOCAL)
-    inputs: tuple[int, ...] = ()
+    inputs: tuple[Count, ...] = ()
     file: Path | None = field(default=None, metadata=LOCAL)
     shares: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
     bound: Positive | None = None
@@ -186,6 +188,11 @@ class InferModel:
     def is_linear(self) -> bool:
         """Tell whether the model is one linear layer, as wide as the rows."""
         return not (self.is_forest or self.layers or self.inputs or self.shares)
+
+    @property
+    def usual_frac_bits(self) -> int:
+        """Return how many bits of a number stand after the point, unless told."""
+        return _LINEAR_FRAC_BITS if self.is_linear else _NETWORK_FRAC_BITS
 
     @property
     def weight_bound(self) -> float:
@@ -308,8 +315,7 @@ class InferSpec:
     @property
     def frac_bits(self) -> int:
         """Return how many bits of a number stand after the point."""
-        usual = _LINEAR_FRAC_BITS if self.is_linear else _NETWORK_FRAC_BITS
-        return self.ring.frac_bits or usual
+        return self.ring.frac_bits or self.model.usual_frac_bits
 
     @property
     def reveal(self) -> Reveal:
@@ -320,6 +326,11 @@ class InferSpec:
     def bound(self) -> float:
         """Return how large a feature may be."""
         return self.data.bound
+
+    @property
+    def scale(self) -> tuple[float, ...] | None:
+        """Return the divisors of the features, if there are any."""
+        return self.data.scale
 
     @property
     def weight_bound(self) -> float:

@@ -28,6 +28,7 @@ from tacit.inference.answers import AnsweredRows, Labels, read_answers
 from tacit.inference.forest import FOREST
 from tacit.inference.inputs import (
     answer_plain,
+    check_model,
     load_forest,
     load_held,
     load_linear,
@@ -125,26 +126,7 @@ def check_inputs(job: InferJob, parties: Sequence[str]) -> None:
                     raise ConfigError(f"model.shares.{name}: {text}")
                 check_file(job.model.shares[name], f"model.shares.{name}")
     elif job.model.owner in parties:
-        _check_model(job)
-
-
-def _check_model(job: InferJob) -> None:
-    model = job.model
-    if model.is_forest:
-        if model.file is None:
-            raise ConfigError(f"model.file: missing; {model.owner!r} owns the forest")
-        check_file(model.file, "model.file")
-    elif job.is_linear and model.train is not None:
-        model.train.source("model.train").check()
-    elif model.file is not None:
-        check_file(model.file, "model.file")
-    elif job.is_linear and model.code is None:
-        raise ConfigError(
-            f"{model.owner!r} owns the model, but the job names none; "
-            "wanted model.train, model.file or model.code"
-        )
-    elif not job.is_linear:
-        raise ConfigError(f"model.file: missing; {model.owner!r} owns the model")
+        check_model(job.model)
 
 
 def take_part(session: Session, job: InferJob, place: Place) -> Part:

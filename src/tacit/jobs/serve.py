@@ -9,13 +9,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
+from torch import Tensor
+
 from tacit.crypto import Identity, load_identity, load_pinned, make_identity, parse_name
-from tacit.errors import ConfigError, IdentityError
+from tacit.errors import ConfigError, IdentityError, InputError
+from tacit.inference.forest import Forest
+from tacit.inference.inputs import check_model, load_model
 from tacit.inference.service import ServiceTask, load_share, plan_service
 from tacit.inference.service.server import Note, Post, attend, foreseen
+from tacit.inference.service.sized import Told, agree_on_sizes, sizes_of
 from tacit.inference.service.spec import ServeSpec
 from tacit.jobs.config import Fingerprint, Job, PartyEntry, job_digest, parse_address
-from tacit.jobs.kind import Asked, Kind, Outlook
+from tacit.jobs.kind import Asked, Kind, Outlook, unread
 from tacit.jobs.toml import read_toml
 from tacit.mpc import find_protocol, sum_forecasts
 from tacit.party import Meeting, Progress, Session, joined, merge_results, run_threads
@@ -54,9 +59,9 @@ class ServeJob(ServeSpec, Job):
         """Return how long servers wait: for the next question, a week."""
         return replace(self.network, stall_s=max(self.network.stall_s, _WEEK_S))
 
-    def task(self) -> ServiceTask:
-        """Return what is served."""
-        return ServiceTask.of(self, name=self.job.name, clients=sorted(self.clients))
+    def task(self, told: Told = ()) -> ServiceTask:
+        """Return what is served, of a model whose owner has told these sizes, if any."""
+        return ServiceTask.of(self, name=self.job.name, clients=sorted(self.clients), told=told)
 
     def address(self, server: str) -> tuple[str, int]:
         """Return the address for a server's clients."""
@@ -140,15 +145,19 @@ def check_inputs(job: ServeJob, parties: Sequence[str]) -> None:
     )
 
 
-def serve_here(path: Path, *, keys: Path, note: Note, stop: threading.Event) -> Result:
+def serve_here(
+    path: Path, *, keys: Path, note: Note, stop: threading.Event, search: Sequence[Path] = ()
+) -> Result:
     """Run the whole service in this process, to try it; only clients come over the network."""
     job = load_service(path).with_keys(keys, may_make=True)
-    posts = _posts(job, job.protocol.compute, keys, stop)
+    models, told = _models(job, job.protocol.compute, search)
+    posts = _posts(job, models, keys, stop)
     meeting = Meeting(parties=tuple(job.parties), job_digest=job_digest(job), patience=job.patience)
-    task = job.task()  # once: torch traces a module in one thread at a time
+    task = job.task(told or ())  # once: torch traces a module in one thread at a time
 
     def part(session: Session) -> Result:
         me = session.me
+        agree_on_sizes(session, job, told)
         return attend(session, task, posts.get(me), role=job.role(me), note=note)
 
     results = run_threads(dict.fromkeys(job.parties, part), meeting)
@@ -156,14 +165,22 @@ def serve_here(path: Path, *, keys: Path, note: Note, stop: threading.Event) -> 
 
 
 def serve_as(
-    path: Path, me: str, *, keys: Path, at: str | None, note: Note, stop: threading.Event
+    path: Path,
+    me: str,
+    *,
+    keys: Path,
+    at: str | None,
+    note: Note,
+    stop: threading.Event,
+    search: Sequence[Path] = (),
 ) -> Result:
     """Be one party of a service from this host; the first server ends it when told to stop."""
     job = load_service(path).with_keys(keys, may_make=False)
     if me not in job.parties:
         raise ConfigError(f"{path} has no party {me!r}; wanted one of {', '.join(job.parties)}")
     servers = [name for name in job.protocol.compute if name == me]
-    post = _posts(job, servers, keys, stop).get(me)
+    models, mine = _models(job, servers, search)
+    post = _posts(job, models, keys, stop).get(me)
     identity = own_identity(job, me, keys)
     address = at or job.parties[me].address
     meeting = Meeting(parties=tuple(job.parties), job_digest=job_digest(job), patience=job.patience)
@@ -181,17 +198,19 @@ def serve_as(
                 progress=Progress(lambda stage, *_: note(f"{me}: {STAGES.get(stage, stage)}")),
             )
         )
-        result = attend(session, job.task(), post, role=job.role(me), note=note)
+        task = job.task(agree_on_sizes(session, job, mine))
+        result = attend(session, task, post, role=job.role(me), note=note)
         session.finish()
         return replace(result, launched="remote")
 
 
 def forecast(job: ServeJob, asked: Asked) -> Outlook:
     """Forecast the start of a service, and every size of a batch."""
-    asked.refuse("rows", "features")
-    task = job.task()
+    asked.refuse("rows") if job.model.is_linear else asked.refuse("rows", "features")
+    task = job.task(_foreseen_sizes(job, asked))
     walk = plan_service(task, parties=tuple(job.parties))
-    lines = ["The figures below are for starting: weights are checked, and opened under masks."]
+    begun = "checked" if task.owner is None else f"shared by {task.owner}"
+    lines = [f"The figures below are for starting: weights are {begun}, and opened under masks."]
     for size in task.sizes:
         cost = sum_forecasts((plan, 1) for plan in walk.plans_of(size)).cost
         volume = dict.fromkeys(("offline", "online"), 0)
@@ -229,24 +248,61 @@ def stopping() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _posts(
-    job: ServeJob, servers: Sequence[str], keys: Path, stop: threading.Event
-) -> dict[str, Post]:
-    """Make servers ready: their shares and keys, and who may ask them."""
-    posts = {}
+def _foreseen_sizes(job: ServeJob, asked: Asked) -> Told:
+    """Return what the owner will tell, from its model, which must be here, or as asked."""
+    if not job.has_told_sizes:
+        return ()
+    if asked.features is not None:
+        return (asked.features,)
+    try:
+        return sizes_of(load_model(job, asked.search))
+    except InputError as error:
+        if job.model.is_linear:
+            raise unread(error, "--features") from error
+        raise
+
+
+Held = Mapping[str, Tensor]
+"""What a server holds of the model: its shares, all weights if it owns them, or nothing."""
+
+
+def _models(
+    job: ServeJob, servers: Sequence[str], search: Sequence[Path]
+) -> tuple[dict[str, Held], Told | None]:
+    """Load what servers hold of the model, and what its owner tells if it is among them."""
+    held: dict[str, Held] = {}
+    told = None
     for name in servers:
-        path = job.model.shares.get(name)
-        if path is None:
-            raise ConfigError(f"model.shares.{name}: missing; wanted the file with its share")
-        posts[name] = Post(
-            share=load_share(path, frac_bits=job.frac_bits, bound=job.weight_bound),
+        if job.model.owner is None:
+            path = job.model.shares.get(name)
+            if path is None:
+                raise ConfigError(f"model.shares.{name}: missing; wanted the file with its share")
+            held[name] = load_share(path, frac_bits=job.frac_bits, bound=job.weight_bound)
+        elif job.model.owner == name:
+            check_model(job.model)
+            model = load_model(job, search)
+            told = sizes_of(model) if job.has_told_sizes else ()
+            held[name] = model.weights if isinstance(model, Forest) else model
+        else:
+            held[name] = {}
+    return held, told
+
+
+def _posts(
+    job: ServeJob, models: Mapping[str, Held], keys: Path, stop: threading.Event
+) -> dict[str, Post]:
+    """Make servers ready: what they hold, their keys, and who may ask them."""
+    return {
+        name: Post(
+            model=model,
             identity=own_identity(job, name, keys),
             address=job.address(name),
             clients=job.client_peers(),
             patience=job.patience,
             stop=stop,
         )
-    return posts
+        for name, model in models.items()
+    }
 
 
 def own_identity(job: ServeJob, me: str, keys: Path) -> Identity:

@@ -10,7 +10,7 @@ import tacit
 from tacit import plugins
 from tacit.errors import ConfigError
 from tacit.inference import Crew
-from tacit.inference.service.spec import ServeModel, ServeProtection, ServeSpec, ServiceTable
+from tacit.inference.service.spec import ServeProtection, ServeSpec, ServiceTable
 from tacit.inference.spec import InferData, InferModel, InferProtection, InferSpec
 from tacit.mpc import registry
 
@@ -63,7 +63,7 @@ def test_what_does_not_fit_together_is_refused_without_a_job():
         )
     with pytest.raises(ConfigError, match=r"service\.doors\.south: missing"):
         ServeSpec(
-            model=ServeModel(layers=("dense 2",), inputs=(3,)),
+            model=InferModel(layers=("dense 2",), inputs=(3,)),
             service=ServiceTable(doors={"north": "127.0.0.1:9000"}),
             protocol=ServeProtection(kind="sealed", dealer="carol", compute=("north", "south")),
         )

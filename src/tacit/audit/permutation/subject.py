@@ -119,7 +119,8 @@ def training_subject(
 def prediction_subject(
     task: ServiceTask, weights: Weights, rows: Tensor, classes: Tensor
 ) -> Subject:
-    """Look at predictions from a model whose weights its owner alone knows."""
+    """Look at predictions from a network whose weights its owner alone knows."""
+    assert isinstance(task.model, Model)  # noqa: S101 - a lab has layers
 
     def program(batch: int) -> Program:
         return partial(task.answer, rows=batch)

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Literal
 
-from torch import Tensor
-
 from tacit.cli.launch.connect import as_client
 from tacit.data import load_file
 from tacit.inference.answers import AnsweredRows
@@ -21,21 +19,12 @@ def ask(path: Path, rows: Path, *, me: str, keys: Path, label: str | None) -> An
         keys: the folder with our key.
         label: the column with true classes, which stays here, to measure answers against.
     """
-    questions = load_file(rows, label=label)
-    with as_client(load_service(path), me, keys) as client:
-        answers = client.run(questions.features).values
+    job = load_service(path)
+    questions = load_file(rows, label=label, allows_missing=job.model.is_forest)
+    with as_client(job, me, keys) as client:
+        answers = client.run(questions).values
     assert answers is not None  # noqa: S101 - a client of a service always gets answers
-    reveal: Literal["class", "output"] = "class" if answers.ndim == 1 else "output"
+    reveal: Literal["class", "score", "output"] = job.service.reveal
+    if answers.ndim > 1:  # of a network, whose scores are no probabilities
+        reveal = "output"
     return AnsweredRows(values=answers, reveal=reveal, labels=questions.labels)
-
-
-def to_csv(answers: Tensor) -> str:
-    """Write a line of numbers per row, counted from 1."""
-    if answers.ndim == 1:
-        heads, lines = ["prediction"], [[str(int(one))] for one in answers.tolist()]
-    else:
-        heads = [f"score {place}" for place in range(answers.shape[1])]
-        lines = [[f"{one:.6g}" for one in row] for row in answers.tolist()]
-    rows = [",".join(["row", *heads])]
-    rows += [",".join([str(at), *line]) for at, line in enumerate(lines, start=1)]
-    return "\n".join(rows) + "\n"

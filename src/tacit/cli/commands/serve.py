@@ -36,6 +36,7 @@ def serve(
     """
     with working(edge.err, "starting"):
         from tacit import report
+        from tacit.cli.environment import data_folders
         from tacit.jobs.serve import serve_as, serve_here, stopping
 
     def note(text: str) -> None:
@@ -43,9 +44,11 @@ def serve(
 
     with stopping() as stop:
         if name is None:
-            result = serve_here(job, keys=keys, note=note, stop=stop)
+            result = serve_here(job, keys=keys, note=note, stop=stop, search=data_folders())
         else:
-            result = serve_as(job, name, keys=keys, at=at, note=note, stop=stop)
+            result = serve_as(
+                job, name, keys=keys, at=at, note=note, stop=stop, search=data_folders()
+            )
     edge.out.print(report.summarise(result))
     if out is not None:
         report.save(result, out)
@@ -68,15 +71,15 @@ def ask(
     """
     with working(edge.err, "asking"):
         from tacit.cli.commands.ask import ask as ask_service
-        from tacit.cli.commands.ask import to_csv
         from tacit.jobs.folder import write_text
         from tacit.report.format import show_quantity
 
         reply = ask_service(job, rows, me=name, keys=keys, label=label)
+    answers = reply.to_csv(head="prediction")
     if out is None:
-        say(edge.out, to_csv(reply.values).rstrip())
+        say(edge.out, answers.rstrip())
     else:
-        write_text(out, to_csv(reply.values))
+        write_text(out, answers)
         say(edge.out, f"Answers: {out}")
     for metric in reply.measure():
         value = show_quantity(metric.value, metric.unit)

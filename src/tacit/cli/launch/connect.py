@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
 from tacit.cli.launch.member import (
@@ -18,11 +17,11 @@ from tacit.cli.launch.member import (
     own_seat,
     sole_start,
 )
-from tacit.data import Rows
-from tacit.data.memory import Handed, take_rows
+from tacit.data.memory import Handed
 from tacit.data.source import Given
-from tacit.errors import ConfigError, DataError
+from tacit.errors import ConfigError
 from tacit.inference.service import PredictionClient, connected
+from tacit.inference.service.questions import shape_questions
 from tacit.jobs.folder import discard
 from tacit.jobs.kinds import kind_of, load_job
 from tacit.jobs.serve import ServeJob, own_identity
@@ -191,7 +190,7 @@ class _Client:
     ) -> Answer:
         if x is None or y is not None or model is not None:
             raise ConfigError("a client of a service gives rows, x, and nothing else")
-        return Answer(values=self._client.ask(_shaped(self._job, take_rows(x))))
+        return Answer(values=self._client.ask(shape_questions(x, self._job)))
 
 
 @contextmanager
@@ -203,18 +202,11 @@ def as_client(job: ServeJob, me: str, keys: Path) -> Iterator[Member]:
         raise ConfigError(f"{me!r} is no client of this service: start it with `tacit serve`")
     patience = replace(job.network, stall_s=min(job.network.stall_s, ANSWER_S))
     with connected(
-        me, job.task(), servers=job.server_peers(), identity=identity, patience=patience
+        me,
+        job,
+        name=job.job.name,
+        servers=job.server_peers(),
+        identity=identity,
+        patience=patience,
     ) as client:
         yield _Client(job, client)
-
-
-def _shaped(job: ServeJob, rows: Rows) -> Tensor:
-    inputs = job.model.inputs
-    features = torch.from_numpy(rows.features) / job.service.scale
-    wanted = torch.Size(inputs).numel()
-    if features[0].numel() != wanted:
-        raise DataError(
-            f"{rows.name}: the service wants {wanted} features per row, got "
-            f"{features[0].numel()}; leave the true classes out (--label names their column)"
-        )
-    return features.reshape(len(features), *inputs)

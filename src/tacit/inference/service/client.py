@@ -10,6 +10,8 @@ from tacit import ring
 from tacit.crypto import Identity
 from tacit.errors import DataError, DisagreementError, FrameError
 from tacit.inference.service.queue import LARGEST_VISIT
+from tacit.inference.service.sized import SizedModel, Told, count_of_sizes
+from tacit.inference.service.spec import ServeSpec
 from tacit.inference.service.task import ServiceTask
 from tacit.mpc.boundary import Input, encode_input
 from tacit.mpc.share import Spec
@@ -38,19 +40,19 @@ class PredictionClient:
             link.send("visit/0", Frame("i64", (1,), ring.to_bytes(visit)), phase="setup")
 
     def ask(self, rows: Tensor) -> Tensor:
-        """Return the predictions for rows: a class per row, or a row of scores.
+        """Return the predictions for rows: a class or probability each, or a row of scores.
 
         Raises:
             DataError: rows are of another shape, too large or not finite, or a server refuses them.
             RangeError: a value is beyond the bound of the service.
             PartyError: a server failed.
         """
-        inputs, most = self._task.model.inputs, self._task.most_rows
-        if rows.ndim != 1 + len(inputs) or tuple(rows.shape[1:]) != inputs or not len(rows):
-            raise DataError(f"wanted rows of shape {inputs}, got {tuple(rows.shape)}")
-        parts = [self._ask_part(part) for part in torch.split(rows, most)]
+        prepared = self._task.prepare(rows)
+        parts = [self._ask_part(part) for part in torch.split(prepared, self._task.most_rows)]
         answers = torch.cat(parts)
-        return answers[:, 0].round() if self._task.spec.reveal == "class" else answers
+        if self._task.spec.reveal == "class":
+            return answers[:, 0].round()
+        return answers[:, 0] if isinstance(self._task.model, SizedModel) else answers
 
     def _ask_part(self, rows: Tensor) -> Tensor:
         task = self._task
@@ -86,20 +88,21 @@ class PredictionClient:
             raise DisagreementError(
                 link.peer,
                 "offers another service than the job file says: the model's shape, what is "
-                "revealed, precision or bounds differ",
+                "revealed, precision, bounds, or columns and their scale differ",
             )
 
 
 @contextmanager
 def connected(
     me: str,
-    task: ServiceTask,
+    spec: ServeSpec,
     *,
+    name: str,
     servers: Mapping[str, Peer],
     identity: Identity,
     patience: Patience | None = None,
 ) -> Iterator[PredictionClient]:
-    """Connect to both servers over TLS, and leave in good order."""
+    """Connect to both servers of a service of that name over TLS, and leave in good order."""
     links = mesh(
         me,
         servers,
@@ -109,7 +112,22 @@ def connected(
         patience=patience,
     )
     try:
+        told = _hear_sizes(spec, list(links.values())) if spec.has_told_sizes else ()
+        task = ServiceTask.of(spec, name=name, clients=(me,), told=told)
         yield PredictionClient(me, task, links)
     finally:
         for link in links.values():
             link.close()
+
+
+def _hear_sizes(spec: ServeSpec, links: list[Link]) -> Told:
+    """Hear from both servers how large the model is; what they say must be the same."""
+    told = []
+    for link in links:
+        frame = link.recv("told/0")
+        if frame.dtype != "i64" or frame.shape != (count_of_sizes(spec),):
+            raise FrameError(link.peer, f"wanted sizes, got {frame.dtype}{frame.shape}")
+        told.append(tuple(ring.from_bytes(frame.data, frame.dtype, frame.shape).tolist()))
+    if len(set(told)) > 1:
+        raise DisagreementError(links[-1].peer, "tells other sizes of the model than the others")
+    return told[0]

@@ -134,6 +134,11 @@ class RequestQueue:
     def _attend(self, link: Link) -> None:
         """Answer one client until it leaves."""
         try:
+            if self._task.told:
+                told = torch.tensor(self._task.told)
+                link.send(
+                    "told/0", Frame("i64", tuple(told.shape), ring.to_bytes(told)), phase="setup"
+                )
             link.send("terms/0", frame_bytes(self._task.digest()), phase="setup")
             visit = _read_visit(link)
             number = 0

@@ -1,9 +1,10 @@
 """The servers and the dealer of a prediction service: one batch after the other, until the end."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from tacit.inference.service.queue import (
     RequestQueue,
     Ticket,
 )
+from tacit.inference.service.sized import leaks_of_sizes
+from tacit.inference.service.spec import ServeSpec
 from tacit.inference.service.task import ServiceTask, SharedWalk
 from tacit.mpc import Share, find_protocol, sum_forecasts
 from tacit.mpc.share import Spec
@@ -68,14 +71,30 @@ class PredictionServer:
         self,
         session: Session,
         task: ServiceTask,
-        share: Mapping[str, Tensor],
+        model: Mapping[str, Tensor],
         *,
         answer_s: float = ANSWER_S,
     ) -> None:
+        """Begin with what I hold of the model.
+
+        Args:
+            session: between the servers and the dealer.
+            task: what is served.
+            model: my share of every weight; where a server owns the model, its weights, and
+                nothing of the other one.
+            answer_s: how long a question may wait.
+
+        Raises:
+            DataError: it is of another model.
+        """
         task.refuse_view()
         self._session = session
         self._task = task
-        self._weights = task.share_of(share)
+        if task.owner is None:
+            self._held: Mapping[str, Any] = task.share_of(model)
+        else:
+            self._held = task.weights_of(model) if task.owner == session.me else {}
+        self._weights: Mapping[str, Share] = {}
         self._order = Order()
         self.tally = _begin(session, task)
         self.queue = RequestQueue(task, report=self._reported, answer_s=answer_s)
@@ -92,7 +111,9 @@ class PredictionServer:
     def run(self, stop: threading.Event) -> ServiceTally:
         """Answer until the first server is stopped, or somebody fails; returns what was done."""
         try:
-            self._number = _start(self._session, self._task, self.tally.walk, self._weights)
+            self._number, self._weights = _start(
+                self._session, self._task, self.tally.walk, self._held
+            )
             if self._is_first:
                 self._lead(stop)
             else:
@@ -220,7 +241,7 @@ def deal_predictions(session: Session, task: ServiceTask) -> ServiceTally:
 def plan_service(task: ServiceTask, *, parties: tuple[str, ...]) -> SharedWalk:
     """Plan a service between these parties; what a number of questions costs follows."""
     walk = SharedWalk(task)
-    walk.check({}, parties=parties)
+    walk.begin({}, parties=parties)
     walk.hold({})
     for size in task.sizes:
         walk.answer(size, {})
@@ -235,17 +256,21 @@ def _begin(session: Session, task: ServiceTask) -> ServiceTally:
 
 
 def _start(
-    session: Session, task: ServiceTask, walk: SharedWalk, weights: Mapping[str, Share]
-) -> int:
-    """Agree on everything, check the weights, and open them under masks; return our number."""
+    session: Session, task: ServiceTask, walk: SharedWalk, held: Mapping[str, Any]
+) -> tuple[int, Mapping[str, Share]]:
+    """Agree on everything, enter or check the weights, and open them under masks.
+
+    Returns:
+        The number of the run, and my share of every weight.
+    """
     session.agree("service", task.digest())
-    walk.check(weights, parties=session.parties)
+    weights = walk.begin(held, parties=session.parties)
     # Masks of another service of this session must not come again.
     number = session.begin_run()
     walk.rehearse(first_run=number + 1)
     walk.walker.agree(walk.guard)
     walk.hold(weights)
-    return number
+    return number, weights
 
 
 def _tell(session: Session, to: str, number: int) -> None:
@@ -273,7 +298,7 @@ class Post:
     """One server of a service, as its clients find it.
 
     Attributes:
-        share: its share of every weight.
+        model: its share of every weight, or all weights if it owns them; else nothing.
         identity: its key.
         address: where clients come.
         clients: those who may.
@@ -281,7 +306,7 @@ class Post:
         stop: set to end the service.
     """
 
-    share: Mapping[str, Tensor]
+    model: Mapping[str, Tensor]
     identity: Identity
     address: tuple[str, int]
     clients: Mapping[str, Peer]
@@ -318,6 +343,8 @@ def attend(
         metered=session.cost(),
         leakage=(
             *(answered(task, tally.rows) if is_first and tally.rows else ()),
+            *(_told(task, ("clients",)) if is_first else ()),
+            *session.ledger.entries(),
             *tally.ledger.entries(),
         ),
         claims=(*find_protocol(task.spec.protocol.kind).claims, _CLAIM),
@@ -327,7 +354,7 @@ def attend(
 
 def _serve(session: Session, task: ServiceTask, post: Post, note: Note) -> ServiceTally:
     me, (host, port) = session.me, post.address
-    server = PredictionServer(session, task, dict(post.share))
+    server = PredictionServer(session, task, dict(post.model))
     with listen(host, port) as listener:
         acceptor = Acceptor(
             me,
@@ -360,9 +387,15 @@ def foreseen(task: ServiceTask, walk: SharedWalk) -> tuple[Leak, ...]:
     return (
         *answered(task, 1),
         *merge(leak for plan in plans for leak in plan.leaks),
+        *_told(task, (*servers, dealer, "clients")),
         *QUESTION.leaks_of_all(task.clients, servers),
         *BATCH.leaks(task.spec.roles.first, (dealer,)),
     )
+
+
+def _told(task: ServiceTask, names: Sequence[str]) -> tuple[Leak, ...]:
+    """List what these are told of the model of one server."""
+    return leaks_of_sizes(task.spec, names) if isinstance(task.spec, ServeSpec) else ()
 
 
 def answered(task: ServiceTask, rows: int) -> tuple[Leak, ...]:

@@ -3,22 +3,18 @@
 What can weaken privacy is in its tables.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, Self
 
-from annotated_types import MinLen
-
+from tacit.inference.forest import KEY_BOUND
 from tacit.inference.predict import Reveal
+from tacit.inference.spec import InferModel, InferRing
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.registry import ProtocolName
-from tacit.nn.code import check_network
-from tacit.ring import FixedPoint
 from tacit.spec import (
     LOCAL,
     Check,
-    Count,
     Party,
     Positive,
     Problem,
@@ -33,43 +29,19 @@ SIZES = (1, 8, 64, 512)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeModel:
-    """[model]: the network that was trained, and where each server keeps its share.
-
-    Attributes:
-        layers: the network in words, as in its training; public; either this or ``code``.
-        code: file.py:function, which makes a torch module; it is run, and its weights do not count.
-        inputs: the shape of a row that the layers take.
-        shares: the file with each server's share of the model, as a training left it; a server
-            needs its own only.
-        bound: ``model.bound`` of the training; less is refused, and weights are compared with it on
-            shares.
-        cap: where hidden values saturate; if not given nowhere, or where bounds do not fit at the
-            largest of 4096, 1024, 256 and 64 that does.
-    """
-
-    layers: tuple[str, ...] = ()
-    code: Path | None = field(default=None, metadata=LOCAL)
-    inputs: Annotated[tuple[Count, ...], MinLen(1)]
-    shares: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
-    bound: Positive = 4.0
-    cap: float | None = None
-
-    def __post_init__(self) -> None:
-        if (wrong := check_network(self.layers, self.code)) is not None:
-            refuse("layers", wrong)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ServiceTable:
     """[service]: the addresses for clients, what rows look like, and what is revealed.
 
     Attributes:
         doors: by server: host:port where it takes clients.
-        reveal: privacy: what a client learns of each of its rows: the class, or every score.
+        reveal: privacy: what a client learns of each of its rows: the class, or every score; of a
+            linear model the score is the probability of class 1. A forest tells classes alone.
+        columns: what the features are called, in the order of the model; public. Rows whose columns
+            have names are put into this order, and what is not among them stays with the client.
         bound: the promised size of a feature after dividing by ``scale``; public. Clients compare
-            their rows with it.
-        scale: features are divided by this; public.
+            their rows with it. Not for a forest, which compares numbers of any size.
+        scale: public divisors, one for each feature, or one for all of them, as ``data.scale`` of
+            the training: clients ask in their own units. Not for a forest.
         sizes: batches are filled up with empty rows to one of these sizes, so that few plans serve
             all.
         clip: privacy: the servers clip every feature to ``bound`` on shares as well, for clients
@@ -78,10 +50,15 @@ class ServiceTable:
 
     doors: Mapping[str, Annotated[str, Check(parse_address)]] = field(metadata=LOCAL)
     reveal: Literal["class", "score"] = "class"
-    bound: Positive = 1.0
-    scale: Positive = 1.0
+    columns: tuple[str, ...] = ()
+    bound: Positive | None = None
+    scale: tuple[Positive, ...] = ()
     sizes: tuple[int, ...] = SIZES
     clip: bool = False
+
+    def __post_init__(self) -> None:
+        if twice := {name for name in self.columns if self.columns.count(name) > 1}:
+            refuse("columns", f"wanted every name once, got {sorted(twice)} more often")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,20 +86,15 @@ class ServeProtection:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSpec:
-    """Answer clients from shares of a model that two servers hold, one each."""
+    """Answer clients from a model of which two servers hold shares; one of them may own it."""
 
-    model: ServeModel
+    model: InferModel
     service: ServiceTable
     protocol: ServeProtection
-    ring: FixedPoint = field(default_factory=FixedPoint)
+    ring: InferRing = field(default_factory=InferRing)
 
     def __post_init__(self) -> None:
-        servers, doors = self.protocol.compute, self.service.doors
-        text = "missing; wanted host:port for its clients"
-        problems = [Problem(f"service.doors.{n}", text) for n in servers if n not in doors]
-        text = "is not one of the servers of protocol.compute"
-        problems += [Problem(f"service.doors.{n}", text) for n in set(doors) - set(servers)]
-        if problems:
+        if problems := tuple(_problems(self)):
             raise RefusedError(*problems)
 
     @property
@@ -134,7 +106,7 @@ class ServeSpec:
     @property
     def frac_bits(self) -> int:
         """Return how many bits of a number stand after the point."""
-        return self.ring.frac_bits
+        return 0 if self.model.is_forest else self.ring.frac_bits or self.model.usual_frac_bits
 
     @property
     def reveal(self) -> Reveal:
@@ -144,16 +116,73 @@ class ServeSpec:
     @property
     def bound(self) -> float:
         """Return how large a feature may be."""
-        return self.service.bound
+        return KEY_BOUND if self.model.is_forest else self.service.bound or 1.0
 
     @property
     def weight_bound(self) -> float:
         """Return how large a weight may be."""
-        return self.model.bound
+        return self.model.weight_bound
+
+    @property
+    def has_told_sizes(self) -> bool:
+        """Tell whether the owner tells sizes of its model, as a forest's and a linear model's do.
+
+        Those of a network follow from its layers.
+        """
+        return self.model.is_forest or self.model.is_linear
+
+    @property
+    def scale(self) -> tuple[float, ...] | None:
+        """Return the divisors of the features, if there are any."""
+        return self.service.scale or None
+
+    def settled(self) -> Self:
+        """Return the job with what follows from other settings written out."""
+        if self.model.is_forest:
+            return self
+        return replace(
+            self,
+            model=replace(self.model, bound=self.weight_bound),
+            service=replace(self.service, bound=self.bound),
+            ring=InferRing(frac_bits=self.frac_bits),
+        )
 
     def role(self, party: str) -> str:
         """Say in words what a party does."""
+        if party == self.model.owner:
+            return "server, model owner"
         if party in self.protocol.compute:
             return "server"
         is_helper = find_protocol(self.protocol.kind).helper_is_online
         return "dealer, helper" if is_helper else "dealer"
+
+
+def _problems(spec: ServeSpec) -> Iterator[Problem]:
+    """Say what does not fit together."""
+    servers, doors, model = spec.protocol.compute, spec.service.doors, spec.model
+    text = "missing; wanted host:port for its clients"
+    yield from (Problem(f"service.doors.{name}", text) for name in servers if name not in doors)
+    text = "is not one of the servers of protocol.compute"
+    yield from (Problem(f"service.doors.{name}", text) for name in set(doors) - set(servers))
+    if model.owner is None:
+        if model.is_forest or model.is_linear:
+            what = "a forest" if model.is_forest else "a linear model"
+            text = f"missing; wanted the server that owns {what}, or the layers of a shared network"
+            yield Problem("model.owner", text)
+        elif model.file is not None:
+            yield Problem("model.file", "is of a model with an owner; wanted model.shares or owner")
+    elif model.owner not in servers:
+        text = f"wanted one of the servers of protocol.compute, {' or '.join(servers)}"
+        yield Problem("model.owner", f"{text}, got {model.owner!r}")
+    elif model.shares:
+        yield Problem("model.shares", "are of a network without an owner; leave owner or them out")
+    if not model.is_forest:
+        return
+    if spec.service.reveal != "class":
+        yield Problem("service.reveal", f"of a forest wanted 'class', got {spec.service.reveal!r}")
+    for key, value in (("bound", spec.service.bound), ("scale", spec.service.scale)):
+        if value:
+            text = "thresholds are in the units of the rows; leave it out for a forest"
+            yield Problem(f"service.{key}", text)
+    if spec.ring.frac_bits is not None:
+        yield Problem("ring.frac_bits", "a forest computes with whole numbers; leave it out")

@@ -1,6 +1,7 @@
 """What a prediction service computes, for whom, and a party's walk through its questions.
 
-Weights are checked and held, then rows are answered. Weights are compared with their bound on
+Weights are entered by the server that owns them, or checked if nobody does; they are held, then
+rows are answered. Weights are compared with their bound on
 shares, and rows can be clipped there. Both are sealed whatever the protocol of the task: comparing
 under a permuted one would show all weights, or a client's rows, to whoever computes comparisons.
 """
@@ -9,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from math import prod
+from math import ceil, log2, prod
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from tacit.errors import ConfigError, DataError, RangeError
 from tacit.files import open_arrays
+from tacit.inference.service.sized import SizedModel, Told, make_sized
 from tacit.inference.service.spec import SIZES, ServeSpec
 from tacit.inference.spec import InferSpec
 from tacit.mpc import Plan, Share, find_protocol
@@ -25,7 +27,6 @@ from tacit.mpc.ops import ProtocolOps
 from tacit.mpc.share import HEADROOM_BITS, Spec, words_of
 from tacit.mpc.walker import Walker
 from tacit.nn import Model, make_model
-from tacit.nn.code import build_network
 from tacit.nn.running import with_room
 from tacit.party import Session, merge
 from tacit.result import Leak
@@ -35,19 +36,21 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ServiceTask:
-    """A network of which two parties hold a share each, as all of them and its clients see it.
+    """A model of which two parties hold a share each, as all of them and its clients see it.
 
     Attributes:
         spec: of a service, or of one question.
         name: of the job.
-        model: the network that the spec names, built.
+        model: the model that the spec names, built.
         clients: who may ask, in the order by which the servers number them.
+        told: what its owner tells of its sizes, where the spec does not say them.
     """
 
     spec: InferSpec | ServeSpec
     name: str
-    model: Model
+    model: Model | SizedModel
     clients: tuple[str, ...]
+    told: Told = ()
 
     def __post_init__(self) -> None:
         if not self.clients or len(set(self.clients)) != len(self.clients):
@@ -58,12 +61,47 @@ class ServiceTask:
             raise ConfigError(f"wanted sizes of batches in ascending order, got {self.sizes}")
 
     @classmethod
-    def of(cls, spec: InferSpec | ServeSpec, *, name: str, clients: Iterable[str]) -> "ServiceTask":
-        """Build the network of a spec, with a cap where it does not fit the ring without."""
+    def of(
+        cls, spec: InferSpec | ServeSpec, *, name: str, clients: Iterable[str], told: Told = ()
+    ) -> "ServiceTask":
+        """Build the model of a spec, a network with a cap where it does not fit the ring without.
+
+        Raises:
+            ConfigError: bounds leave no room for the model.
+        """
         named = spec.model
-        module = build_network(named.layers, named.code, named.inputs, seed=0)
-        model = make_model(module, named.inputs, cap=named.cap)
-        return cls(spec=spec, name=name, model=model, clients=tuple(clients)).fitted()
+        model: Model | SizedModel
+        if isinstance(spec, ServeSpec) and spec.has_told_sizes:
+            model = make_sized(spec, told)
+        else:
+            module = named.module()
+            model = make_model(module, named.inputs, cap=named.cap)
+        return cls(spec=spec, name=name, model=model, clients=tuple(clients), told=told).fitted()
+
+    @property
+    def owner(self) -> str | None:
+        """Return the server that brings the weights; none where both hold shares from before."""
+        return self.spec.model.owner
+
+    @property
+    def bounds(self) -> Mapping[str, float]:
+        """Return how large each weight may be."""
+        if isinstance(self.model, SizedModel):
+            return self.model.bounds
+        return dict.fromkeys(self.model.initial, self.spec.weight_bound)
+
+    def prepare(self, rows: Tensor) -> Tensor:
+        """Bring a client's rows to the numbers that are shared.
+
+        Raises:
+            DataError: they are of another shape, or miss values that the model wants.
+        """
+        if isinstance(self.model, SizedModel) and self.model.forest is not None:
+            return self.model.forest.prepare(rows)
+        inputs = self.model.inputs
+        if rows.ndim != 1 + len(inputs) or tuple(rows.shape[1:]) != inputs or not len(rows):
+            raise DataError(f"wanted rows of shape {inputs}, got {tuple(rows.shape)}")
+        return rows
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -113,20 +151,29 @@ class ServiceTask:
 
     def fitted(self) -> "ServiceTask":
         """Return the task with a cap on hidden values, if they do not fit the ring without."""
-        spec, rows = self.spec, self.sizes[0]
+        spec, rows, model = self.spec, self.sizes[0], self.model
 
-        def attempt(cap: float | None) -> ServiceTask:
-            task = replace(self, model=self.model.capped(cap))
+        def planned(task: ServiceTask) -> ServiceTask:
             walker = Walker(spec.roles, protocol=spec.protocol.kind, frac_bits=spec.frac_bits)
             walker.plan(partial(task.answer, rows=rows))
             return task
 
-        return with_room(attempt, cap=self.model.imported.cap, keyword="model.cap")
+        if isinstance(model, Model):
+            return with_room(
+                lambda cap: planned(replace(self, model=model.capped(cap))),
+                cap=model.imported.cap,
+                keyword="model.cap",
+            )
+        try:
+            return planned(self)
+        except RangeError as error:
+            text = f"service.bound, model.bound and ring.frac_bits: {error}"
+            raise ConfigError(text) from error
 
     def cache_weights(self, ops: ProtocolOps[V]) -> dict[str, V]:
         """Take up the weights, open under masks from the first run of the service on."""
         weights = {
-            name: ops.resume(name, shape=tuple(value.shape), bound=self.spec.weight_bound)
+            name: ops.resume(name, shape=tuple(value.shape), bound=self.bounds[name])
             for name, value in self.model.initial.items()
         }
         ops.cache_openings(*weights.values())
@@ -153,7 +200,7 @@ class ServiceTask:
 
     def digest(self) -> bytes:
         """Hash what a client must know to ask and to read the answer."""
-        facts = (
+        facts: tuple[object, ...] = (
             self.name,
             self.spec.protocol.kind,
             self.spec.roles,
@@ -164,8 +211,33 @@ class ServiceTask:
             self.spec.bound,
             self.sizes,
             self.clips,
+            self.told,
         )
+        if isinstance(self.spec, ServeSpec):  # in other units or columns answers would be wrong
+            facts = *facts, self.spec.service.scale, self.spec.service.columns
         return hashlib.sha256(repr(facts).encode()).digest()
+
+    def weights_of(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the weights of a model that I own, which are those of this task.
+
+        Raises:
+            DataError: they are of another model.
+            RangeError: one is beyond the bound.
+        """
+        found = {}
+        for name, value in self.model.initial.items():
+            one = values.get(name)
+            if one is None or one.shape != value.shape:
+                came = "none" if one is None else tuple(one.shape)
+                raise DataError(f"wanted {name!r} of shape {tuple(value.shape)}, got {came}")
+            if (largest := float(one.abs().max())) > self.bounds[name]:
+                enough = 2.0 ** ceil(log2(largest))  # to its owner, and no more digits than needed
+                raise RangeError(
+                    f"{name!r} holds a weight beyond ±{self.bounds[name]:g}, as the job bounds "
+                    f"them: set model.bound to {enough:g}, which everyone learns"
+                )
+            found[name] = one.double()
+        return found
 
     def share_of(self, words: Mapping[str, Tensor]) -> dict[str, Share]:
         """Give shares of weights their public facts.
@@ -183,7 +255,7 @@ class ServiceTask:
                     "layers of the job must be those that were trained"
                 )
             shape = tuple(value.shape)
-            spec = Spec.of(shape=shape, frac_bits=self.spec.frac_bits, bound=self.spec.weight_bound)
+            spec = Spec.of(shape=shape, frac_bits=self.spec.frac_bits, bound=self.bounds[name])
             found[name] = Share(share, spec)
         return found
 
@@ -238,7 +310,7 @@ class SharedWalk:
         first_run: int = 0,
         is_endless: bool = False,
     ) -> None:
-        """Begin before the weights are checked; arguments are those of a `Walker`."""
+        """Begin before the weights are entered or checked; arguments are those of a `Walker`."""
 
         def walker(protocol: str) -> Walker:
             return Walker(
@@ -291,6 +363,30 @@ class SharedWalk:
                 "to that of the training"
             )
 
+    def begin(self, held: Mapping[str, Any], *, parties: tuple[str, ...]) -> Weights:
+        """Share the weights of the server that owns them, or check those that both hold.
+
+        Args:
+            held: the weights if I own them, else my shares; nothing for who has neither.
+            parties: all of the session.
+
+        Returns:
+            My share of every weight.
+
+        Guarantee: of weights that a server owns, the other one draws its share, which is uniform,
+            and the dealer gets nothing.
+        Cost: 0 rounds, 0 bytes where they have an owner, and else that of `check`.
+
+        Raises:
+            RangeError: a weight is beyond its bound.
+        """
+        if self._task.owner is None:
+            self.check(held, parties=parties)
+            return held
+        program = partial(_enter, task=self._task)
+        found, _ = self.guard.execute(self.guard.plan(program, key=0), program, inputs=held)
+        return found or {}
+
     def ask(
         self,
         program: Callable[[Any], Tensor | None],
@@ -338,6 +434,15 @@ class SharedWalk:
     def _step(self, rows: int, program: Callable[[Any], Any], kept: Weights) -> Any:
         share, _ = self.walker.execute(self.walker.plan(program, key=rows), program, kept=kept)
         return share
+
+
+def _enter(ops: ProtocolOps[V], *, task: ServiceTask) -> dict[str, V]:
+    """Bring in the weights of the server that owns them."""
+    owner = task.owner or ""  # the guard enters nothing where there is none
+    return {
+        name: ops.input(name, owner=owner, shape=tuple(value.shape), bound=task.bounds[name])
+        for name, value in task.model.initial.items()
+    }
 
 
 def _beyond(ops: ProtocolOps[V], *, task: ServiceTask, to: tuple[str, ...]) -> Tensor | None:

@@ -16,7 +16,7 @@ from tacit.inference.service import (
     ServiceTask,
     deal_predictions,
 )
-from tacit.inference.service.spec import ServeModel, ServeProtection, ServeSpec, ServiceTable
+from tacit.inference.service.spec import ServeProtection, ServeSpec, ServiceTable
 from tacit.inference.spec import InferData, InferModel, InferProtection, InferSpec
 from tacit.mpc import find_protocol
 from tacit.nn import TorchOps, make_model, parse_layers
@@ -55,7 +55,7 @@ class Service:
         return PredictionClient(client, self.task, self.links(client))
 
     def plain(self, rows):
-        scores = self.task.model(TorchOps(), self.weights, rows)
+        scores = self.task.model(TorchOps(), self.weights, self.task.prepare(rows))
         if self.task.spec.reveal == "score":
             return scores
         if self.task.model.outputs == 1:
@@ -103,7 +103,7 @@ def make_service_task():
         else:
             doors = dict.fromkeys(ROLES.computing, "127.0.0.1:1")
             spec = ServeSpec(
-                model=ServeModel(**named),
+                model=InferModel(**named),
                 service=ServiceTable(doors=doors, sizes=sizes, **service),
                 protocol=ServeProtection(**told),
             )
@@ -114,18 +114,37 @@ def make_service_task():
 
 
 @pytest.fixture
+def make_owned_task():
+    """A task whose weights one server owns; of a model without layers also the sizes are told."""
+
+    def make(owner, told=(), *, protocol="sealed", sizes=(1, 8, 32), service=None, **model):
+        spec = ServeSpec(
+            model=InferModel(owner=owner, **model),
+            service=ServiceTable(
+                doors=dict.fromkeys(ROLES.computing, "127.0.0.1:1"), sizes=sizes, **(service or {})
+            ),
+            protocol=ServeProtection(kind=protocol, dealer=ROLES.dealer, compute=ROLES.computing),
+        )
+        return ServiceTask.of(spec, name="s", clients=CLIENTS, told=told)
+
+    return make
+
+
+@pytest.fixture
 def serving():
     @contextmanager
-    def start(task, **how):
-        weights = {name: value.double() for name, value in task.model.initial.items()}
-        shares = _shares_of(weights, task.spec.frac_bits)
+    def start(task, owned=None, **how):
+        weights = {name: value.double() for name, value in (owned or task.model.initial).items()}
+        held = _shares_of(weights, task.spec.frac_bits)
+        if task.owner is not None:
+            held = {name: weights if name == task.owner else {} for name in ROLES.computing}
         stop, ready = threading.Event(), threading.Barrier(3)
         service, ends = Service(task, {}, weights), {}
 
         def party(session):
             if session.me == ROLES.dealer:
                 return deal_predictions(session, task)
-            server = PredictionServer(session, task, shares[session.me], **how)
+            server = PredictionServer(session, task, held[session.me], **how)
             service.servers[session.me] = server
             ready.wait(200)
             return server.run(stop)

@@ -85,7 +85,8 @@ class Listeners:
     def ask(self, rows):
         with connected(
             ANN,
-            self.task,
+            self.task.spec,
+            name=self.task.name,
             servers=self.servers,
             identity=self.identities[ANN],
             patience=PATIENCE,
