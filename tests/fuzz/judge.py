@@ -86,7 +86,10 @@ def _run(program: Program, protocol: str, plan: Plan) -> Seen:
 
 def _wrong(program: Program, known: list[list[Known]], seen: Seen) -> Iterator[Verdict]:
     plans = seen.plans[ALICE]
-    metered, declared = without_setup(merge_costs(seen.costs)), cost_in_a_row(plans)
+    metered, declared = (
+        without_setup(merge_costs(seen.costs)),
+        cost_in_a_row(plan.flow for plan in plans),
+    )
     if any(VERBS[one.verb].posts for one in program.steps):
         fewer = min(metered.online_rounds, declared.online_rounds)
         declared = replace(declared, online_rounds=fewer)

@@ -121,7 +121,8 @@ def _attended(x: Known, kept: Any) -> Known:
     mask = torch.tensor(kept).expand_as(x.v)
     hidden = Known(torch.where(mask, x.v, -math.inf), torch.where(mask, x.e, 0.0))
     off = (hidden.rows_e() / 2 + 2e-3).clamp(max=1.02)
-    return Known(hidden.v.softmax(-1), off)
+    # A row longer than a norm was promised is beyond its bound, and weights of it are no weights.
+    return Known(hidden.v.softmax(-1), torch.where(hidden.rows_e().isfinite(), off, NOWHERE))
 
 
 def _averaged(x: Known, y: Known, kept: Any, ulp: float) -> Known:

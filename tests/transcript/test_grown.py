@@ -80,7 +80,7 @@ def test_products_read_all_entries_and_only_new_ones_are_sent():
     shown, wanted, _, plans, metered = grown((0, 2, 4))
     for one, other in zip(shown, wanted, strict=True):
         assert (one - other).abs().max() < 2 * WIDTH * ULP
-    assert metered == cost_in_a_row(plans)
+    assert metered == cost_in_a_row(plan.flow for plan in plans)
     sizes = [sum(one.payload_bytes for one in plan.cost.traffic) for plan in plans]
     assert max(sizes) - min(sizes) < 8 * WIDTH  # more scores, but not one row once more
 
