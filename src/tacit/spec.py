@@ -29,7 +29,7 @@ from typing import (
     get_type_hints,
 )
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Lt, MinLen
 
 from tacit.errors import ConfigError
 
@@ -124,8 +124,28 @@ def _check_two(names: tuple[str, ...]) -> None:
         raise ConfigError(f"wanted the names of two parties, got {list(names)}")
 
 
+class _Alone:
+    """An annotation of a tuple of texts: a text that stands alone is a list of one."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        """Let pydantic put a text into a list before it looks at the list."""
+        from pydantic_core.core_schema import no_info_before_validator_function
+
+        def put(value: object) -> object:
+            if isinstance(value, str):
+                return (value,)
+            return tuple(value) if isinstance(value, list) else value
+
+        return no_info_before_validator_function(put, handler(source))
+
+
+_ALONE = _Alone()
 Count = Annotated[int, Ge(1)]
 Positive = Annotated[float, Gt(0)]
+Names = Annotated[tuple[str, ...], MinLen(1), _ALONE]
+"""Texts, of which one may stand without a list."""
 Share = Annotated[float, Gt(0), Lt(1)]
 Stretch = Annotated[tuple[int, ...], Check(_check_stretch)]
 """From the first to before the second."""
@@ -339,6 +359,8 @@ _WORDS: Mapping[object, str] = {
 def describe_type(hint: object) -> str:
     """Say in words which values an annotation takes."""
     limits, inner = _limits(hint), strip_type(hint)
+    if _ALONE in _notes(hint):
+        return "a text, or a list of texts"
     if get_origin(inner) is Literal:
         choices = [repr(choice) for choice in get_args(inner)]
         return choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
@@ -353,10 +375,18 @@ def describe_type(hint: object) -> str:
 
 def _limits(hint: object) -> dict[str, object]:
     """Collect what annotations say about a value: gt, ge, lt, le, min_length."""
+    return {
+        name: getattr(note, name)
+        for note in _notes(hint)
+        for name in getattr(note, "__slots__", ())
+    }
+
+
+def _notes(hint: object) -> list[object]:
+    """List what annotates a type, or one of a union."""
     if get_origin(hint) in {Union, UnionType}:
-        return {name: limit for each in get_args(hint) for name, limit in _limits(each).items()}
-    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return {name: getattr(note, name) for note in notes for name in getattr(note, "__slots__", ())}
+        return [note for each in get_args(hint) for note in _notes(each)]
+    return list(get_args(hint)[1:]) if get_origin(hint) is Annotated else []
 
 
 def _range(limits: Mapping[str, object]) -> str:
@@ -375,6 +405,7 @@ def _range(limits: Mapping[str, object]) -> str:
 
 
 def _show(raw: object) -> str:
+    raw = list(raw) if isinstance(raw, tuple) else raw  # as it was written
     if isinstance(raw, dict):
         return str(raw.get(_DATE, "a table"))
     if isinstance(raw, list) and any(isinstance(one, dict | list) for one in raw):

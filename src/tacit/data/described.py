@@ -23,6 +23,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from tacit.data.ids import Cells, check_columns, write_ids
 from tacit.data.rows import Floats, Rows
 from tacit.data.tables import MOST_CLASSES, check_names, read_cells, read_parquet
 from tacit.errors import DataError
@@ -33,8 +34,6 @@ _KEYS = ("file", "encoding", "database", "query", "columns", "missing")
 _MOST_UNPACKED = 1 << 30
 """What an archive may unpack to, in bytes: 3 MB can hold 3 GB."""
 _EXAMPLE = 'for instance: ward = ["north", "south"], admitted = "date", notes = "skip"'
-
-Cells = Sequence[Any]  # whatever a file, a column of Parquet or a database gives
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ class Description:
     missing: Mapping[str, float] = field(default_factory=dict)
 
 
-def load_described(path: Path, *, label: str | None) -> Rows:
+def load_described(path: Path, *, label: str | None, id: Sequence[str] = ()) -> Rows:
     """Load the table that a description names.
 
     Raises:
@@ -65,38 +64,25 @@ def load_described(path: Path, *, label: str | None) -> Rows:
         raise DataError(f"{path}: no column {unknown[0]!r} in the table; found {', '.join(names)}")
     if label is not None and label not in table:
         raise DataError(f"{path}: no column {label!r} for the labels; found {', '.join(names)}")
+    check_columns(path, names, id)
+    ids = write_ids(path, {one: table[one] for one in id})
     found = (None, ()) if label is None else _labels(about, label, table[label])
     labels, classes = found
     features: dict[str, Floats] = {}
     for name in names:
-        if name != label:
+        if name != label and name not in id:
             features.update(_features(about, name, table[name]))
-    if not features or not len(next(iter(features.values()))):
+    values = list(features.values()) or [np.zeros((len(ids), 0))]
+    if not (features or ids) or not len(values[0]):
         raise DataError(f"{path}: wanted at least one row and one column of features")
     return Rows(
         name=path.stem,
-        features=np.stack(list(features.values()), axis=1),
+        features=np.column_stack(values),
+        ids=ids,
         labels=None if labels is None else labels,
         columns=tuple(features),
         classes=classes,
     )
-
-
-def texts_in(path: Path, column: str) -> tuple[str, ...]:
-    """Return a column of a described table as texts, for instance names to match rows by.
-
-    Raises:
-        DataError: the table cannot be read, or has no such column.
-    """
-    if path.suffix.lower() != ".toml":
-        raise DataError(
-            f"{path}: texts to match rows by are read through a description, in which the column "
-            f'{column!r} is "skip": see docs/howto/data.md'
-        )
-    table = _read_table(_read_description(path))
-    if column not in table:
-        raise DataError(f"{path}: no column {column!r} in the table; found {', '.join(table)}")
-    return tuple(_text(cell).strip() for cell in table[column])
 
 
 def _read_description(path: Path) -> Description:

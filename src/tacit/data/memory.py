@@ -6,6 +6,7 @@ library is needed. All of it is read into memory.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tacit.data.ids import check_columns, take_ids, write_ids
 from tacit.data.rows import Rows
 from tacit.data.tables import check_finite, check_labels, from_columns, named_rows
 from tacit.errors import DataError
@@ -81,7 +83,9 @@ def to_array(values: Any) -> Array:
     return np.asarray(values)
 
 
-def take_rows(x: Handed, y: Handed = None, *, label: str | None = None) -> Rows:
+def take_rows(
+    x: Handed, y: Handed = None, *, label: str | None = None, id: Sequence[str] = ()
+) -> Rows:
     """Take rows that are in memory, as the loaders take those of a file.
 
     Args:
@@ -90,14 +94,17 @@ def take_rows(x: Handed, y: Handed = None, *, label: str | None = None) -> Rows:
         y: the class of each row, whole numbers from 0; None if there are none, or if they are the
             column ``label`` of a data frame.
         label: the name of that column.
+        id: the columns of a data frame, or of a data set that has some, that rows are matched by.
 
     Raises:
         DataError: anything that `load_csv` refuses.
     """
+    if id:
+        return _take_with_ids(x, y, label, id)
     if isinstance(x, Rows) and y is None:
         return x
     labels = None
-    if y is None and not isinstance(x, tuple | Mapping) and not hasattr(x, "columns"):
+    if y is None and _is_set(x):
         x, y = features_and_labels(x)
     if y is not None:
         labels = check_labels(_MEMORY, to_array(y), label or "y", None)
@@ -119,6 +126,39 @@ def take_rows(x: Handed, y: Handed = None, *, label: str | None = None) -> Rows:
     if values.ndim == 2 and not names:
         names = [f"feature {i}" for i in range(values.shape[1])]
     return named_rows(_MEMORY, values, labels, tuple(names))
+
+
+def _take_with_ids(x: Handed, y: Handed, label: str | None, id: Sequence[str]) -> Rows:
+    """Take the ids out of what has columns, which may hold text there, and then the rows."""
+    if isinstance(x, Rows):
+        whole = take_ids(x, id)
+        return replace(take_rows(whole, y, label=label), ids=whole.ids)
+    names = columns_of(x)
+    if not names:  # columns of an array are called "feature 0" and so on
+        return take_ids(take_rows(x, y, label=label), id)
+    check_columns(_MEMORY, names, id)
+    ids = write_ids(_MEMORY, {one: _cells(x[one]) for one in id})
+    rest: Any = {one: x[one] for one in names if one not in id}
+    if y is None and set(rest) == {label}:
+        rest, y = {}, rest[label]
+    if y is None and rest and _is_set(x):
+        rest, y = features_and_labels(rest)
+    if not len(rest) and y is None:
+        return replace(named_rows(_MEMORY, np.zeros((len(ids), 0)), None, ()), ids=ids)
+    return replace(take_rows(rest if len(rest) else None, y, label=label), ids=ids)
+
+
+def _is_set(x: object) -> bool:
+    """Tell whether it is a data set, or an array, and no data frame: labels are then inside."""
+    return not isinstance(x, tuple | Mapping) and not hasattr(x, "columns")
+
+
+def _cells(column: Any) -> Sequence[Any]:
+    """Return the cells of a column of a data frame of any library."""
+    for name in ("to_pylist", "to_list", "tolist"):
+        if hasattr(column, name):
+            return list(getattr(column, name)())
+    return list(column)
 
 
 def numbers_of(given: object, *, whose: str = "the input") -> npt.NDArray[np.float64]:

@@ -13,16 +13,16 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit.data.catalogue import load_dataset
-from tacit.data.described import load_described, texts_in
+from tacit.data.described import load_described
+from tacit.data.ids import listed, take_ids
 from tacit.data.memory import Handed, take_rows
 from tacit.data.partition import Part, split
 from tacit.data.rows import Floats, Rows, rescaled
 from tacit.data.tables import load_csv, load_npz, load_parquet
 from tacit.errors import ConfigError, DataError
 from tacit.files import check_file, refuse_endless
-from tacit.spec import LOCAL, Positive, Share, Stretch, refuse
+from tacit.spec import LOCAL, Names, Positive, Share, Stretch, refuse
 
-_LARGEST_ID = 1 << 53  # whole numbers are exact in double precision up to here
 FLAT = (-1,)
 """The shape of rows whose values stand in one line, whatever they were."""
 
@@ -72,8 +72,7 @@ class Source:
         has_numbers: whether labels are numbers.
         part: the rows to train on, those to test on, or all.
         test_share: of the rows, to test on.
-        id: a column that rows are matched by; it is no feature.
-        has_names: whether ids are texts, of a column that a description skips.
+        id: the column that rows are matched by, or several; they are no features.
         rows, columns: a stretch, from the first to before the second.
         shape: of a row; as it lies if not given.
         scale: what its owner divides the columns by.
@@ -86,8 +85,7 @@ class Source:
     has_numbers: bool = False
     part: Part = "all"
     test_share: float | None = None
-    id: str | None = None
-    has_names: bool = False
+    id: str | Sequence[str] | None = None
     rows: Sequence[int] | None = None
     columns: Sequence[int] | None = None
     shape: tuple[int, ...] | None = None
@@ -123,16 +121,16 @@ class Source:
             DataError: they cannot be read.
         """
         self.refuse_given(given)
-        label = None if self.has_numbers else self.label
+        label, by = None if self.has_numbers else self.label, listed(self.id)
         if given.has_rows and self.has_numbers and given.y is not None:
             y = np.asarray(given.y, dtype=np.float64)
-            return replace(take_rows(given.x), labels=y)
+            return replace(take_rows(given.x, id=by), labels=y)
         if given.has_rows:
-            found = take_rows(given.x, given.y, label=label)
+            found = take_rows(given.x, given.y, label=label, id=by)
         elif self.set is not None:
-            found = load_dataset(self.set, search)
+            found = take_ids(load_dataset(self.set, search), by)
         elif self.file is not None:
-            found = load_file(self.file, label=label)
+            found = load_file(self.file, label=label, id=by)
         else:
             raise ConfigError(
                 f"{self.key}: wanted 'set' or 'file', or rows given in Python, got none of them"
@@ -149,7 +147,8 @@ class Source:
             DataError: they cannot be read, are fewer than is asked for, or not finite.
         """
         found = split(self.whole(search, given), part=self.part, test_share=self.test_share)
-        found = self._with_ids(found)
+        if not found.ids:
+            found = replace(found, ids=tuple(str(row) for row in range(len(found))))
         if self.rows is not None:
             found = found.take(stretch(self.rows, len(found), f"{self.key}.rows"))
         if self.shape is not None:
@@ -192,15 +191,14 @@ class Source:
         numbers = np.ascontiguousarray(found.features[:, found.columns.index(self.label)])
         return replace(found.without(self.label), labels=numbers)
 
-    def _with_ids(self, found: Rows) -> Rows:
-        if not self.has_names:
-            return replace(found.without(self.id), ids=ids_in(found, self.id))
-        if self.file is None or self.id is None:
-            return replace(found, ids=ids_in(found, None))
-        return replace(found, ids=texts_in(self.file, self.id))
 
-
-def load_file(path: Path, *, label: str | None, allows_missing: bool = False) -> Rows:
+def load_file(
+    path: Path,
+    *,
+    label: str | None,
+    allows_missing: bool = False,
+    id: str | Sequence[str] | None = None,
+) -> Rows:
     """Load a user's own data by the file's ending: ``.csv``, ``.npz``, ``.parquet`` or ``.toml``.
 
     A TOML file describes a table of more than numbers; see docs/howto/data.md.
@@ -210,6 +208,7 @@ def load_file(path: Path, *, label: str | None, allows_missing: bool = False) ->
         label: the column that holds the labels; None if there is none.
         allows_missing: whether features may be missing (an empty cell, NaN, null); they become
             NaN. A TOML file says itself what to fill in.
+        id: the column that rows are matched by, or several together; see `tacit.data.ids`.
 
     Raises:
         DataError: another ending, or what the loader of that ending refuses.
@@ -218,36 +217,10 @@ def load_file(path: Path, *, label: str | None, allows_missing: bool = False) ->
     loaders = {".csv": load_csv, ".npz": load_npz, ".parquet": load_parquet}
     kind = path.suffix.lower()
     if kind == ".toml":
-        return load_described(path, label=label)
+        return load_described(path, label=label, id=listed(id))
     if kind not in loaders:
         raise DataError(f"{path}: wanted a file ending in {', '.join(loaders)}, .toml")
-    return loaders[kind](path, label=label, allows_missing=allows_missing)
-
-
-def ids_in(found: Rows, column: str | None) -> tuple[str, ...]:
-    """Return the ids of all rows: a column of the file, or the places of the rows.
-
-    Raises:
-        DataError: there is no such column, or ids in it are no whole numbers, or too large to be
-            exact.
-    """
-    if column is None:
-        return tuple(str(row) for row in range(len(found)))
-    if column not in found.columns:
-        raise DataError(
-            f"{found.name} has no column {column!r} to match rows by; it has "
-            f"{', '.join(found.columns) or 'pictures'}"
-        )
-    values = found.unscaled()[:, found.columns.index(column)]
-    if not (np.abs(values) < _LARGEST_ID).all():  # also of none, and of NaN
-        raise DataError(f"{found.name}: wanted ids below {_LARGEST_ID}: larger ones are not exact")
-    if not (values == np.floor(values)).all():
-        row = int(np.argmin(values == np.floor(values))) + 1
-        raise DataError(
-            f"{found.name}: wanted whole numbers as ids in column {column!r}, row {row} has a "
-            "fraction"
-        )
-    return tuple(f"{value:.17g}" for value in values)
+    return loaders[kind](path, label=label, allows_missing=allows_missing, id=listed(id))
 
 
 def stretch(pair: Sequence[int] | None, count: int, key: str) -> slice:
@@ -321,7 +294,8 @@ class OwnerTable:
         set: a data set known by name, for instance breast-cancer; either this or ``file``.
         file: the owner's own file: .csv, .npz or .parquet, or a description of a table.
         label: the column of ``file`` with the classes, or with the numbers to learn.
-        id: the column by which rows of several owners are matched.
+        id: the column by which rows of several owners are matched, or a list of columns that
+            make an id together; texts or whole numbers.
         rows: a stretch of the rows: the first, and the one after the last. With a known set this is
             how owners divide it to try things out.
         columns: a stretch of the columns, likewise.
@@ -335,7 +309,7 @@ class OwnerTable:
     set: str | None = None
     file: Path | None = field(default=None, metadata=LOCAL)
     label: str | None = None
-    id: str | None = None
+    id: Names | None = None
     rows: Stretch | None = None
     columns: Stretch | None = None
     scale: tuple[Positive, ...] | None = field(default=None, metadata=LOCAL)

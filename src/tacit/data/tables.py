@@ -8,11 +8,13 @@ Messages name the file, the row and the column, never the value: it may be a pat
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tacit.data.ids import check_columns, take_ids, write_ids
 from tacit.data.rows import Floats, Labels, Rows
 from tacit.errors import DataError
 from tacit.files import open_arrays, refuse_endless
@@ -20,7 +22,9 @@ from tacit.files import open_arrays, refuse_endless
 MOST_CLASSES = 65536
 
 
-def load_csv(path: Path, *, label: str | None, allows_missing: bool = False) -> Rows:
+def load_csv(
+    path: Path, *, label: str | None, allows_missing: bool = False, id: Sequence[str] = ()
+) -> Rows:
     """Load a table of numbers with a line of column names above it.
 
     The divisors of the result are 1: taken from the data, they would tell the other parties about
@@ -30,6 +34,7 @@ def load_csv(path: Path, *, label: str | None, allows_missing: bool = False) -> 
         path: the file, in UTF-8, with commas between the columns.
         label: the column that holds the labels, whole numbers from 0; None if there is none.
         allows_missing: whether a feature may be missing: an empty cell or "nan", which becomes NaN.
+        id: the columns that rows are matched by, texts or whole numbers; they are no features.
 
     Raises:
         DataError: unreadable, empty, of unequal rows, or with a value that is missing, not a
@@ -38,12 +43,13 @@ def load_csv(path: Path, *, label: str | None, allows_missing: bool = False) -> 
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             found = read_cells(path, stream, "comma-separated")
-            names, values, lines = _numbers(path, found, "nan" if allows_missing else "")
+            empty = "nan" if allows_missing else ""
+            names, values, lines, ids = _numbers(path, found, empty, id)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not a text in UTF-8 (byte {error.start})") from error
-    return from_columns(path, names, values, label, lines, allows_missing)
+    return from_columns(path, names, values, label, lines, allows_missing, ids)
 
 
 def read_cells(
@@ -131,11 +137,15 @@ def read_texts(file: Path, *, label: str | None) -> tuple[list[str], Labels]:
 
 
 def _numbers(
-    path: Path, found: Iterator[tuple[int, list[str]]], empty: str
-) -> tuple[list[str], Floats, list[int]]:
-    """Read names, numbers and the lines they end in; an empty cell is read as `empty`."""
+    path: Path, found: Iterator[tuple[int, list[str]]], empty: str, id: Sequence[str]
+) -> tuple[list[str], Floats, list[int], tuple[str, ...]]:
+    """Read names, numbers, the lines they end in, and ids; an empty cell is read as `empty`."""
     _, names = next(found, (0, []))
     check_names(path, names)
+    check_columns(path, names, id)
+    kept = [at for at, name in enumerate(names) if name not in id]
+    named = [names[at] for at in kept]
+    cells: dict[str, list[str]] = {one: [] for one in id}
     rows: list[list[float]] = []
     lines: list[int] = []
     blank = None
@@ -147,9 +157,12 @@ def _numbers(
             raise DataError(f"{path}: line {blank} is blank, with rows after it")
         if len(row) != len(names):
             raise DataError(f"{path}: line {line} has {len(row)} columns, wanted {len(names)}")
-        rows.append(_parse_row(path, [cell or empty for cell in row], names, line))
+        rows.append(_parse_row(path, [row[at] or empty for at in kept], named, line))
+        for one, column in cells.items():
+            column.append(row[names.index(one)])
         lines.append(line)
-    return names, np.array(rows, np.float64).reshape(len(rows), len(names)), lines
+    values = np.array(rows, np.float64).reshape(len(rows), len(named))
+    return named, values, lines, write_ids(path, cells, lines)
 
 
 def _parse_row(path: Path, row: list[str], names: list[str], line: int) -> list[float]:
@@ -172,8 +185,10 @@ def _is_number(cell: str) -> bool:
     return "_" not in cell
 
 
-def load_npz(path: Path, *, label: str | None, allows_missing: bool = False) -> Rows:
-    """Load an array ``features`` of two or three dimensions, and labels by the name given.
+def load_npz(
+    path: Path, *, label: str | None, allows_missing: bool = False, id: Sequence[str] = ()
+) -> Rows:
+    """Load an array ``features`` of two or three dimensions, labels and ids by the names given.
 
     Raises:
         DataError: the arrays are not there, or anything that `load_csv` refuses.
@@ -192,10 +207,18 @@ def load_npz(path: Path, *, label: str | None, allows_missing: bool = False) -> 
     check_finite(path, features, None, None, allows_missing)
     labels = None if label is None else check_labels(path, arrays[label], label, None)
     names = tuple(f"feature {i}" for i in range(features.shape[1])) if features.ndim == 2 else ()
-    return named_rows(path, features, labels, names)
+    rows = named_rows(path, features, labels, names)
+    if not all(one in arrays for one in id):
+        return take_ids(rows, id)
+    uneven = next((one for one in id if arrays[one].shape != (len(rows),)), None)
+    if uneven is not None:
+        raise DataError(f"{path}: wanted one id per row in {uneven!r}, got {arrays[uneven].shape}")
+    return replace(rows, ids=write_ids(path, {one: arrays[one].tolist() for one in id}))
 
 
-def load_parquet(path: Path, *, label: str | None, allows_missing: bool = False) -> Rows:
+def load_parquet(
+    path: Path, *, label: str | None, allows_missing: bool = False, id: Sequence[str] = ()
+) -> Rows:
     """Load a table of numbers from a Parquet file.
 
     Raises:
@@ -203,6 +226,8 @@ def load_parquet(path: Path, *, label: str | None, allows_missing: bool = False)
     """
     columns = read_parquet(path)
     check_names(path, list(columns))
+    check_columns(path, list(columns), id)
+    ids = write_ids(path, {one: columns.pop(one).to_pylist() for one in id})
     arrays = []
     from pyarrow import float64, types  # which is there, as columns have been read
 
@@ -212,8 +237,8 @@ def load_parquet(path: Path, *, label: str | None, allows_missing: bool = False)
             raise DataError(f"{path}: column {name!r}: wanted numbers, the column holds {kind}")
         # A missing value becomes NaN, and is refused as such unless it is allowed.
         arrays.append(column.cast(float64(), safe=False).to_numpy())
-    values = np.stack(arrays, axis=1)
-    return from_columns(path, list(columns), values, label, None, allows_missing)
+    values = np.stack(arrays, axis=1) if arrays else np.zeros((len(ids), 0))
+    return from_columns(path, list(columns), values, label, None, allows_missing, ids)
 
 
 def from_columns(
@@ -223,6 +248,7 @@ def from_columns(
     label: str | None,
     lines: Sequence[int] | None,
     allows_missing: bool = False,
+    ids: tuple[str, ...] = (),
 ) -> Rows:
     """Make rows of columns of numbers, of which one may hold the labels.
 
@@ -235,12 +261,13 @@ def from_columns(
         raise DataError(f"{path}: no column {label!r} for the labels; found {', '.join(names)}")
     check_finite(path, values, names, lines, allows_missing)
     kept = [i for i, name in enumerate(names) if name != label]
-    if not kept:
+    if not kept and not ids:
         raise DataError(f"{path}: wanted at least one column beside the labels, found none")
     labels = None
     if label is not None:
         labels = check_labels(path, values[:, names.index(label)], label, lines)
-    return named_rows(path, values[:, kept], labels, tuple(names[i] for i in kept))
+    found = named_rows(path, values[:, kept], labels, tuple(names[i] for i in kept))
+    return replace(found, ids=ids)
 
 
 def named_rows(

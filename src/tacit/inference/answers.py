@@ -1,5 +1,6 @@
 """What a run gave: the answers of one party, its view of the run, and how good the answers are."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.data.ids import quoted
 from tacit.data.metrics import measure_classes, measure_odds
 from tacit.mpc import Plan
 from tacit.notebook import Lines
@@ -119,7 +121,7 @@ class AnsweredRows:
         is_class, answers = self.reveal != "score", _as_classes(self.values)
         heads = ["id" if self.ids else "row", head]
         columns = [
-            list(self.ids) or [str(row) for row in range(1, len(answers) + 1)],
+            [quoted(one) for one in self.ids] or [str(row) for row in range(1, len(answers) + 1)],
             [str(int(one)) if is_class else repr(one) for one in answers.tolist()],
         ]
         if self.values.dim() > 1:
@@ -133,8 +135,9 @@ class AnsweredRows:
 
 def read_answers(path: Path) -> Tensor:
     """Read the answers back from a file that `AnsweredRows.to_csv` made."""
-    lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    return torch.tensor([float(line.split(",")[1]) for line in lines], dtype=torch.float64)
+    with path.open(encoding="utf-8", newline="") as stream:
+        _, *rows = csv.reader(stream)
+    return torch.tensor([float(row[1]) for row in rows], dtype=torch.float64)
 
 
 def odds_of(scores: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tacit.data.ids import quoted
 from tacit.data.metrics import add_majority, put_beside
 from tacit.errors import InputError
 from tacit.extras import check_extra
@@ -123,7 +124,7 @@ def _to_csv(answers: NDArray[np.float64], ids: Sequence[str]) -> str:
     names = list(ids) or [str(row) for row in range(1, len(wide) + 1)]
     lines = [",".join(["id" if ids else "row", *heads])]
     for name, row in zip(names, wide.tolist(), strict=True):
-        lines.append(",".join([name, *(f"{one:.9g}" for one in row)]))
+        lines.append(",".join([quoted(name), *(f"{one:.9g}" for one in row)]))
     return "\n".join(lines) + "\n"
 
 

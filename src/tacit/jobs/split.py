@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tacit.audit.split import CutAudit, Watch, audit_answers, audit_returned, audit_whole
 from tacit.audit.split.report import draw_layer, state_told
+from tacit.data.ids import quoted
 from tacit.data.metrics import measure_odds
 from tacit.data.rows import Rows
 from tacit.errors import ConfigError, DataError, InputError
@@ -311,7 +312,7 @@ def _predictions(
     if session.me != job.feature_owners[0]:
         return {}
     names = ids or [str(row) for row in range(1, len(classes) + 1)]
-    lines = [f"{name},{value}" for name, value in zip(names, classes.tolist(), strict=True)]
+    lines = [f"{quoted(name)},{value}" for name, value in zip(names, classes.tolist(), strict=True)]
     text = "\n".join([f"{'id' if ids else 'row'},prediction", *lines]) + "\n"
     return {folder.PREDICTIONS: text}
 

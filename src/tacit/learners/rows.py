@@ -26,7 +26,7 @@ from tacit.matching import (
     declare_matching,
     leaks_of_matching,
 )
-from tacit.matching.align import IDS
+from tacit.matching.align import IDS, check_all_ids
 from tacit.matching.helped import (
     align_by_helper,
     claims_of_helped,
@@ -47,7 +47,6 @@ def load_rows(spec: FitSpec, owner: str, search: Sequence[Path], given: Given = 
     wanted = spec.wants_labels(owner)
     source = replace(
         spec.data.owners[owner].source(owner),
-        has_names=spec.data.is_named,
         has_numbers=wanted and spec.learner.target == "numbers",
     )
     rows = source.load(search, given)
@@ -232,6 +231,7 @@ def _evenly(total: int, parts: int) -> list[int]:
 
 def _paired(spec: FitSpec, parts: Mapping[str, Rows]) -> dict[str, Rows]:
     """Pair rows by their names as a helper does, for someone who may see them."""
+    check_all_ids(parts)
     first, second = parts
     filters = [make_filters(one.ids, bytes(32)) for one in parts.values()]
     pairs = match_filters(*filters, least=spec.data.likeness)

@@ -134,9 +134,9 @@ class FitData:
         seed: of these coins.
         matching: privacy: how rows are matched where columns are split: "exact" among the owners;
             "helper" by keyed tags at a helper; "fuzzy" between two owners by Bloom filters of names
-            that are spelt alike (``id`` is a column of a described file that is skipped there);
-            "hidden" as "fuzzy", and only the helper knows which rows match, once: further jobs on
-            the same rows tell an owner who has more of them.
+            that are spelt alike (``id`` is the column of names); "hidden" as "fuzzy", and only the
+            helper knows which rows match, once: further jobs on the same rows tell an owner who
+            has more of them.
         likeness: from which Dice coefficient two names count as one.
     """
 
@@ -508,7 +508,7 @@ def _check_matching(spec: FitSpec) -> Iterator[Problem]:
         )
     for name, owner in data.owners.items():
         if data.is_named and (owner.set is not None or owner.id is None):
-            yield Problem(f"data.owners.{name}.id", "wanted a column of names in a described file")
+            yield Problem(f"data.owners.{name}.id", "wanted a column of names in a file")
 
 
 def _check_shares(spec: FitSpec) -> Iterator[Problem]:

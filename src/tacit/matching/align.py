@@ -195,6 +195,16 @@ def align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
         DataError: what a matching refuses: ids that are doubled, or none in common; names every
             owner whose ids cannot be used.
     """
+    check_all_ids(rows)
+    common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
+    if not common:
+        raise DataError(none_in_common(rows))
+    places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
+    return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
+
+
+def check_all_ids(rows: Mapping[str, Rows]) -> None:
+    """Refuse ids that are doubled, for who has the rows of all owners; names each such owner."""
     wrong = []
     for owner, one in rows.items():
         try:
@@ -203,11 +213,6 @@ def align_in_the_clear(rows: Mapping[str, Rows]) -> dict[str, Rows]:
             wrong.append(f"{owner!r}: {error}")
     if wrong:
         raise DataError("; ".join(wrong))
-    common = sorted(set.intersection(*(set(one.ids) for one in rows.values())))
-    if not common:
-        raise DataError(none_in_common(rows))
-    places = {name: {row: at for at, row in enumerate(one.ids)} for name, one in rows.items()}
-    return {name: one.take([places[name][row] for row in common]) for name, one in rows.items()}
 
 
 def none_in_common(owners: Iterable[str]) -> str:

@@ -225,7 +225,7 @@ def load_own(spec: SplitSpec, party: str, given: Given = NOTHING) -> Rows:
     own_label = data.label if party == data.labels else None
     rows = rows.without(own_label)  # also of one that only asks
     if not rows.features.size:
-        besides = " and ".join(sorted(repr(one) for one in (data.match, own_label) if one))
+        besides = " and ".join(sorted(repr(one) for one in (*(data.match or ()), own_label) if one))
         raise DataError(f"{rows.name}: wanted a column besides {besides}, got none")
     values_of(spec, rows)
     return rows

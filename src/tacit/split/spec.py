@@ -12,9 +12,10 @@ from typing import Annotated, Literal, Self
 
 from annotated_types import MinLen
 
+from tacit.data.ids import listed
 from tacit.errors import ConfigError
 from tacit.result import Claim
-from tacit.spec import LOCAL, Count, Party, Problem, RefusedError, Share, refuse, to_tables
+from tacit.spec import LOCAL, Count, Names, Party, Problem, RefusedError, Share, refuse, to_tables
 from tacit.split.codec import Compression
 from tacit.split.defend import Defence, claims_of
 from tacit.split.models import CUT, NetworkSpec
@@ -32,8 +33,8 @@ class SplitData:
         labels: the party that owns the labels.
         set: a known data set, of which every party takes its part; either this or ``files``.
         files: each party's own file instead; the same rows in the same order, unless matched.
-        match: with files: a column with whole numbers that every party's file has: rows are matched
-            by it, in private.
+        match: with files: the column that every party's file has and rows are matched by, in
+            private, or a list of columns that make an id together; texts or whole numbers.
         label: with files: the column with the classes in the label owner's file.
         classes: how many classes there are, if the data comes from files.
         test_share: of the rows, to test on; the published division, else 0.3 (of a file each row by
@@ -45,7 +46,7 @@ class SplitData:
     labels: Party
     set: str | None = None
     files: Mapping[str, Path] = field(default_factory=dict, metadata=LOCAL)
-    match: str | None = None
+    match: Names | None = None
     label: str | None = None
     classes: int | None = None
     test_share: Share | None = None
@@ -56,8 +57,8 @@ class SplitData:
             refuse("files", "wanted either 'set' or 'files', got both")
         if self.set is not None and self.match is not None:
             refuse("match", "rows of a known set are in order; drop it")
-        if self.match is not None and self.match == self.label:
-            refuse("match", f"{self.match!r} is the column of the labels")
+        if self.label is not None and self.label in listed(self.match):
+            refuse("match", f"{self.label!r} is the column of the labels")
         if self.features == (self.labels,):
             text = f"{self.labels!r} owns labels and features: it can train alone, and the split"
             refuse("features", f"{text} would protect nothing; wanted two parties")

@@ -258,7 +258,7 @@ def test_a_job_by_a_cipher_shows_what_its_plan_said(tmp_path, kind):
 def names_file(tmp_path, name, lines):
     (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
     path = tmp_path / f"{name}.toml"
-    path.write_text(f'file = "{name}.csv"\n[columns]\nperson = "skip"\n')
+    path.write_text(f'file = "{name}.csv"\n')
     return str(path)
 
 

@@ -1,14 +1,19 @@
 """What a run would refuse is refused by `tacit plan`: all of it at once, before anything starts."""
 
+import csv
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.jobs import take_parts
+from support.split import run_job as run_split
 from tacit.cli.commands.plan import plan_file
 from tacit.errors import ConfigError, InputError
+from tacit.jobs.folder import PREDICTIONS
 from tacit.jobs.kind import Asked
 from tacit.jobs.kinds import find_kind, kind_of, load_job
 from tacit.jobs.toml import read_toml, write_toml
@@ -77,7 +82,7 @@ def split(bank, shop):
     [
         (range(20), range(100, 120), ["have no id in common"]),
         ([1, 1, *range(4, 20)], [*range(18), 17], ["'bank': the id in row 2", "'shop': the id in"]),
-        ([1.5, *range(2, 20)], range(20), ["wanted whole numbers as ids in column 'id', row 1"]),
+        ([1.5, *range(2, 20)], range(20), ["line 2, column 'id': wanted a text or a whole"]),
     ],
     ids=["disjoint", "doubled", "fraction"],
 )
@@ -87,6 +92,56 @@ def test_ids_that_no_run_can_match_are_refused_by_the_plan(tmp_path, kind, bank,
         kind_of(job).forecast(job, Asked())
     for one in words:
         assert one in str(refused.value)
+
+
+def named(path, people, *, label=True):
+    """Write rows of people whose ids are text in two columns, in an order of the owner's own."""
+    order = np.random.default_rng(len(str(path))).permutation(len(people))
+    lines = [
+        f'"{people[at][0]}",{people[at][1]},{at % 7 / 8},{at % 5 / 8},{at % 2}' for at in order
+    ]
+    heads = "city,number,a,b,y" if label else "city,number,a,b,c"
+    path.write_text("\n".join([heads, *lines]) + "\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", [fit, train, split])
+def test_ids_of_text_in_several_columns_are_matched_by_every_kind(tmp_path, kind):
+    both = [("Köln, Süd", f"11010119900307{at:04}") for at in range(12)]
+    both += [("Bonn|A", f"0{at}") for at in range(12)]
+    others = [("Bonn", f"A|0{at}") for at in range(9)] + [("Köln, Süd", f"{at}") for at in range(9)]
+    wide = [(city.replace("K", "\uff2b"), f" {number} ") for city, number in both]
+    bank = named(tmp_path / "bank.csv", both + others, label=False)
+    shop = named(tmp_path / "shop.csv", wide + [("Bonn\\", f"A|0{at}") for at in range(9)])
+    job = kind(bank, shop)
+    by = ("city", "number")
+    if kind is split:
+        job = replace(job, data=replace(job.data, match=by))
+    else:
+        owners = {name: replace(one, id=by) for name, one in job.data.owners.items()}
+        job = replace(job, data=replace(job.data, owners=owners))
+        if kind is fit:
+            job = replace(job, reveal=replace(job.reveal, answers=("shop",)))
+    outlook = kind_of(job).forecast(job, Asked())
+    told = {leak.to: leak.elements for leak in outlook.leaks if "all owners have" in leak.what}
+    assert told == {"bank": len(both), "shop": len(both)}
+    parts = (run_split(job) if kind is split else take_parts(job, tmp_path)).values()
+    shown = {leak for part in parts for leak in part.result.leakage if "have" in leak.what}
+    assert {leak.elements for leak in shown if "all owners" in leak.what} == {len(both)}
+    tables = [part.files[PREDICTIONS] for part in parts if PREDICTIONS in part.files]
+    known = {f"{city}|{number}".replace("Bonn|A", "Bonn\\|A") for city, number in both}
+    for text in tables:
+        _, *rows = csv.reader(text.splitlines())
+        assert {row[0] for row in rows} <= known
+        assert all(float(row[1]) in (0, 1) for row in rows)
+    assert bool(tables) == (kind is not train)
+
+
+def test_doubled_names_are_refused_by_the_plan_of_a_fuzzy_matching(tmp_path):
+    job = fit(table(tmp_path / "bank.csv", [1, 1, 2]), table(tmp_path / "shop.csv", [1, 2, 3]))
+    job = replace(job, data=replace(job.data, matching="fuzzy"))
+    with pytest.raises(InputError, match="'bank': the id in row 2 occurs before"):
+        kind_of(job).forecast(job, Asked())
 
 
 def test_what_goes_against_privacy_is_refused_all_at_once_when_the_job_is_read():

@@ -155,9 +155,11 @@ def test_an_owner_of_labels_alone_is_taken_and_one_of_nothing_is_not(columns):
         load_rows(other, "north", ())
 
 
-def test_ids_that_a_float_cannot_hold_are_refused(columns):
-    with pytest.raises(DataError, match="larger ones are not exact"):
-        load_rows(columns("id,a,y\n9007199254740993,5,0\n2,6,1\n"), "north", ())
+def test_ids_that_a_float_cannot_hold_are_exact(columns):
+    rows = load_rows(columns("id,a,y\n9007199254740993,5,0\n9007199254740992,6,1\n"), "north", ())
+    assert rows.ids == ("9007199254740993", "9007199254740992")
+    with pytest.raises(DataError, match="has lost digits"):
+        load_rows(columns("id,a,y\n9007199254740993.0,5,0\n2,6,1\n"), "north", ())
 
 
 def test_columns_are_divided_by_what_their_owner_says(table):
