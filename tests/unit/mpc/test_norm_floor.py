@@ -73,3 +73,16 @@ def test_a_model_with_norms_says_in_forecast_and_answer_which_rows_are_too_short
     (note,) = private.forecast((3, 4)).notes
     assert "too small, unnoticed" in note
     assert note in private(torch.ones(3, 4)).result.notes
+
+
+@pytest.mark.parametrize("kind", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("bound", [2.0**-6, 2.0**-3, 1.0])
+def test_short_rows_in_range_are_right_without_an_eps_that_hides_them(kind, bound):
+    """The sum of their squares was cut to zero first: a value was 733 where 5 was stated."""
+    norm = {"layer_norm": lambda ops, x: ops.layer_norm(x, eps=1e-12)}
+    norm["rms_norm"] = lambda ops, x: ops.rms_norm(x, eps=1e-12)
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(WIDTH // 2)
+    sizes = bound * 2.0 ** -torch.arange(5, dtype=torch.float64)
+    got, plan = run(lambda ops, x, bound: norm[kind](ops, x), sizes[:, None] * signs, bound)
+    assert plan.least_mean_square < float(sizes[-1]) ** 2
+    assert float((got - signs).abs().max()) < 0.015

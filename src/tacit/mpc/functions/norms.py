@@ -85,7 +85,11 @@ def _divided_by_root(ops: Primitives[V], rows: V, eps: float) -> V:
     # moves that towards smaller rows. Squares are enlarged after they are added up, as their sum
     # then has room in the word and need not be truncated one by one.
     factor = 2 ** max(0, floor(log2(ENLARGED / ops.number(rows, "normalising").bound)))
-    mean = ops.scale(ops.total(ops.square(rows), dim=-1), factor**2 / shape[-1])
+    squares = ops.total(ops.square(rows), dim=-1)
+    # Dividing by a width that is no power of two truncates first, and would take short rows for 0.
+    room = HEADROOM_BITS - ops.number(squares, "normalising").largest.bit_length()
+    first = min(factor**2, 2 ** max(0, room))
+    mean = ops.scale(ops.scale(squares, first), factor**2 / first / shape[-1])
     mean = ops.normalise_scale(ops.shift(mean, eps * factor**2))
     ops.note_least(SMALLEST / factor**2 - eps)
     inverse = ops.reshape(rsqrt(ops, mean), (*shape[:-1], 1))
