@@ -1,6 +1,7 @@
 """What only a GPU has, on a processor: the Triton kernels of a pass, and CUDA graphs."""
 
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from unittest import mock
 
 import torch
@@ -9,6 +10,11 @@ from torch.utils._pytree import tree_flatten
 
 from tacit import ring
 from tacit.llm.permuted import kernels
+from tacit.llm.sealed import table
+from tacit.mpc import OpeningCache
+from tacit.mpc.material import recorded_dealing, recording
+from tacit.mpc.material.recorded_dealing import DealingRecorder
+from tacit.mpc.material.recorder import Recorder
 from tacit.ring import product
 
 # The kernels, so that what calls them can be tested on a CPU.
@@ -295,3 +301,39 @@ def patch_numpy(monkeypatch):
     monkeypatch.setattr(product, "multiply_narrow", lambda rows, right: rows @ right.long())
     monkeypatch.setattr(ring, "pack_bits", pack_bits)
     monkeypatch.setattr(ring, "unpack_bits", unpack_bits)
+
+
+def playing_passes(monkeypatch):
+    """Record sealed passes on the processor; return each as it comes: (party, was played, run)."""
+    patch_numpy(monkeypatch)
+    counts = []
+    original = recording.Recording.play
+
+    def play(self, run, program):
+        counts.append((self.session.me, self._result is not None, run))
+        return original(self, run, program)
+
+    monkeypatch.setattr(recording.Recording, "play", play)
+    monkeypatch.setattr(
+        table,
+        "recorder_on",
+        lambda device, session, material: Recorder(
+            session, torch.device("cpu"), material=material, tape=OperationTape
+        ),
+    )
+    monkeypatch.setattr(
+        table,
+        "dealing_on",
+        lambda device, session: DealingRecorder(
+            session, torch.device("cpu"), tape=partial(OperationTape, is_computed=False)
+        ),
+    )
+    dealt = recorded_dealing.RecordedDealing.play
+
+    def deal(self, run):
+        counts.append(("dealer", True, run))
+        return dealt(self, run)
+
+    monkeypatch.setattr(recorded_dealing.RecordedDealing, "play", deal)
+    monkeypatch.setattr(OpeningCache, "has_factor", lambda cache, mask: True)
+    return counts

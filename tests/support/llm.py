@@ -14,10 +14,11 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 
-from support.mpc import Notes, Wiretap
+from support.mpc import ALICE, BOB, CAROL, Notes, Wiretap, simulate
 from tacit.llm import Architecture, Cache, LanguageModel, Sampling, generate, shapes
 from tacit.llm.backend.private import PrivateBackend
 from tacit.llm.backend.programs import Enter
+from tacit.llm.parties import Seats
 from tacit.llm.permuted import (
     Client,
     Conversation,
@@ -28,12 +29,15 @@ from tacit.llm.permuted import (
     serve_owner,
 )
 from tacit.llm.sealed import (
+    Pass,
     SealedClient,
     open_sealed_vault,
     serve_dealt_owner,
     serve_sealed_dealer,
     serve_sealed_owner,
 )
+from tacit.llm.sealed.passes import told_words
+from tacit.llm.sealed.program import Passing
 from tacit.llm.sealed.schedule import Schedule
 from tacit.mpc.material.offline import open_material
 from tacit.party import Meeting, Session, run_threads
@@ -317,7 +321,17 @@ ERROR = 0.05
 """How far sealed scores of the small random models here may be from plain ones."""
 
 
-def among_three(model, talk, *, vault=None, reveal="token", device="cpu", account=None, **how):
+def among_three(
+    model,
+    talk,
+    *,
+    vault=None,
+    reveal="token",
+    device="cpu",
+    account=None,
+    meeting=MEETING,
+    **how,
+):
     """Run a function of a sealed client beside an owner and a dealer.
 
     Returns:
@@ -347,7 +361,7 @@ def among_three(model, talk, *, vault=None, reveal="token", device="cpu", accoun
 
         return run
 
-    return run_threads({name: noted(name) for name in programs}, MEETING, **how)["user"], sessions
+    return run_threads({name: noted(name) for name in programs}, meeting, **how)["user"], sessions
 
 
 def as_user(model, talk, **how):
@@ -392,3 +406,24 @@ def talk_alone(model, vault, path, talk, *, reveal="token", **how):
 
     programs = {"owner": lambda session: serve_dealt_owner(session, vault), "user": use}
     return run_threads(programs, TWO, **how)["user"]
+
+
+# What a corrupt party of one sealed pass receives
+
+
+def overhear_sealed(corrupt, *, ids=(7,) * 16, seed=0):
+    """Run one pass with a corrupt party: P0 owns the model, P1 the text."""
+    vault = open_sealed_vault(tiny("llama", layers=1, seed=seed))
+    passing = Passing(
+        architecture=vault.architecture,
+        bounds=vault.bounds,
+        gain_bits=vault.gain,
+        reveal="token",
+        seats=Seats(owner=ALICE, user=BOB, dealer=CAROL),
+    )
+    order = Pass(conversation=0, past=0, rows=len(ids), prompt=0, is_scored=True)
+    vocab = vault.architecture.vocab
+    wishes = {"slopes": torch.ones(2, vocab), "noise": torch.zeros(1, vocab)}
+    inputs = {ALICE: vault.weights, BOB: passing.inputs(list(ids)) | wishes}
+    told = told_words(vault.architecture, order)
+    return simulate(lambda ops: passing.run(ops, order), inputs=inputs, corrupt=corrupt, told=told)

@@ -2,6 +2,8 @@
 
 import torch
 
+from support.mpc import ALICE, BOB, simulate
+from tacit.mpc.functions.norms import RangeWatch
 from tacit.nn import TorchOps
 
 FRAC_BITS = 16
@@ -142,3 +144,26 @@ def values_of(name):
         for shape in shapes
     ]
     return program, values, generator
+
+
+# Rows that are normalised, and counted where they are out of range
+
+
+def watched_rows(means, *, is_counted=True, width=16):
+    """Normalise rows of these mean squares and count those that are out of range: beyond 1."""
+
+    def program(ops):
+        x = ops.input("x", owner=ALICE, shape=(len(means), width), bound=16.0)
+        x = ops.mul(x, ops.input("one", owner=BOB, shape=(1, 1), bound=1.0))
+        watch = RangeWatch()
+        y = ops.norm_within(x, eps=1e-9, largest_mean=1.0, centred=False, watch=watch)
+        counts = ops.out_of_range(watch) if is_counted else None
+        y = ops.open(y, to=(ALICE,), what="y", why="test")
+        return y, ops.open(counts, to=(ALICE,), what="counts", why="test") if is_counted else None
+
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(width // 2)
+    x = torch.stack([mean**0.5 * signs for mean in means])
+    inputs = {ALICE: {"x": x}, BOB: {"one": torch.ones(1, 1, dtype=torch.float64)}}
+    run = simulate(program, inputs=inputs)
+    assert run.metered == run.plan.cost
+    return run

@@ -2,13 +2,12 @@
 
 import gc
 import weakref
-from functools import partial
 from hashlib import sha256
 
 import pytest
 import torch
 
-from support.cuda import OperationTape, patch_numpy
+from support.cuda import OperationTape, patch_numpy, playing_passes
 from support.llm import FAMILIES, as_user, deal, plainly, say, talk_alone, tiny
 from support.mpc import ALICE, BOB, CAROL, ROLES
 from support.mpc import MEETING as HARNESS
@@ -16,7 +15,6 @@ from tacit.errors import TacitError
 from tacit.llm.sealed import SealedMemory, table
 from tacit.mpc import PROTOCOLS, OpeningCache, attend, make_plan
 from tacit.mpc.material import recorded_dealing, recording
-from tacit.mpc.material.recorded_dealing import DealingRecorder
 from tacit.mpc.material.recorder import Next, Recorder
 from tacit.party import Session, run_threads
 from tacit.ring import Prg
@@ -24,39 +22,8 @@ from tacit.ring import Prg
 
 @pytest.fixture
 def played(monkeypatch):
-    """Record passes on the processor; return how many were played, and the runs of the user."""
-    patch_numpy(monkeypatch)
-    counts = []
-    original = recording.Recording.play
-
-    def play(self, run, program):
-        counts.append((self.session.me, self._result is not None, run))
-        return original(self, run, program)
-
-    monkeypatch.setattr(recording.Recording, "play", play)
-    monkeypatch.setattr(
-        table,
-        "recorder_on",
-        lambda device, session, material: Recorder(
-            session, torch.device("cpu"), material=material, tape=OperationTape
-        ),
-    )
-    monkeypatch.setattr(
-        table,
-        "dealing_on",
-        lambda device, session: DealingRecorder(
-            session, torch.device("cpu"), tape=partial(OperationTape, is_computed=False)
-        ),
-    )
-    dealt = recorded_dealing.RecordedDealing.play
-
-    def deal(self, run):
-        counts.append(("dealer", True, run))
-        return dealt(self, run)
-
-    monkeypatch.setattr(recorded_dealing.RecordedDealing, "play", deal)
-    monkeypatch.setattr(OpeningCache, "has_factor", lambda cache, mask: True)
-    return counts
+    """Record passes on the processor."""
+    return playing_passes(monkeypatch)
 
 
 @pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
