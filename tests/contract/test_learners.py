@@ -64,6 +64,9 @@ def check(name, protocol):
             assert shown == {"size"}
         if isinstance(model, Classifier | Regressor):
             assert model.score(data) > 0.9
+        if isinstance(model, Classifier):
+            assert model.auc(data) == pytest.approx(1.0, abs=0.05)
+            assert model.ks(data) == pytest.approx(1.0, abs=0.15)
         elif name == "KMeans":
             assert -model.score(data) < 24 * 2 * 0.03
         else:

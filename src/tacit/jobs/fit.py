@@ -3,7 +3,7 @@
 What is learned, matched and promised is `tacit.learners.fitting`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,8 +37,10 @@ from tacit.learners.rows import (
 from tacit.learners.shown import Fitted, claims_beyond, measure
 from tacit.learners.spec import FitSpec
 from tacit.learners.tables import PART
-from tacit.mpc import find_protocol
+from tacit.mpc import find_protocol, sum_forecasts
+from tacit.mpc.walker import Walker
 from tacit.party import Session, merge
+from tacit.report.format import show_bytes
 from tacit.result import Result
 from tacit.spec import refuse_together
 from tacit.training import StateFolder
@@ -155,13 +157,13 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
             leaks=(*found, *told, *begun, *way_leaks(job, rows, columns)),
             claims=(*way_claims(job), *matching_claims(job, counts)),
         )
-    plan(job, planned, data)
+    _, ends = plan(job, planned, data)
     kind = f"{job.learner.kind}, {planned.walker.passed} programs"
     # Of several blocks every owner tells its part, or that it has none.
     told = merge(PART.leaks_of_all(job.owners, parties) * max(len(job.blocks), 1))
     return Outlook(
         about=job.way,
-        lines=(f"{parts}; {kind}", *matched(counts), *notes),
+        lines=(f"{parts}; {kind}", *matched(counts), *notes, _amounts(planned.walker, ends)),
         forecast=planned.walker.forecast(before=matching_rounds(job, counts)),
         leaks=(*found, *planned.ledger(), *told, *leaks_of_columns(job, data), *begun),
         claims=(
@@ -170,6 +172,19 @@ def forecast_fit(job: FitJob, asked: Asked) -> Outlook:
             *claims_beyond(job),
         ),
     )
+
+
+def _amounts(walker: Walker, ends: Mapping[str, tuple[int, int]]) -> str:
+    """Say which stage sends how much, so that a dear one can be left out."""
+    runs = [plan for plan, times in walker.runs for _ in range(times)]
+    said = []
+    for stage, (start, end) in ends.items():
+        if start == end:  # all of it was done by a stage before
+            continue
+        cost = sum_forecasts([(one, 1) for one in runs[start:end]]).cost
+        sent = sum(one.payload_bytes for one in cost.traffic)
+        said.append(f"{stage} {show_bytes(sent)}, rounds {cost.online_rounds}")
+    return f"By stages: {'; '.join(said)}"
 
 
 KIND = Kind(

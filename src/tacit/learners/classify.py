@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from tacit.errors import ConfigError, DataError, InputError
-from tacit.learners.arithmetic import fixed, inverse, mean
+from tacit.learners.arithmetic import fixed, ones_like_rows
 from tacit.learners.base import Learner, positions
+from tacit.learners.ranking import STRETCH, count_bins, in_steps, rank
 from tacit.learners.tables import Table
 from tacit.mpc.walker import Program, Values, Walker
-
-PAIRS = 1 << 20
-"""How many pairs of rows are compared at once."""
 
 
 class Classifier(Learner):
@@ -86,20 +84,36 @@ class Classifier(Learner):
         return None if found is None else torch.round(found.double()).long().numpy()
 
     def auc(self, data: Table, *, to: tuple[str, ...] | None = None) -> float | None:
-        """Open the area under the ROC curve of two classes, and no count beside it.
+        """Open the area under the ROC curve of two classes and its error, and no count beside it.
 
-        Every pair of rows is compared, so that equal scores count one half, as they should.
-        Cost: a comparison for each of rows² pairs, `PAIRS` of them at a time.
-        Range: to about 2e-3 where the rarer class has 1 % of the rows or more; NaN where the rows
-        are all of one class, which is the only other thing that this tells.
+        Scores are put into 1,024 bins (`tacit.learners.ranking`); rows of one bin count as equal.
+        `ranked` gives the bound of that error too.
+        Cost: 62 comparisons for each row, and KS after it next to nothing more.
+        Range: NaN where the rows are all of one class, which this tells as well.
         """
-        self._two_classes("auc")
+        found = self.ranked(data, "auc", to=to)
+        return None if found is None else found[0]
+
+    def ks(self, data: Table, *, to: tuple[str, ...] | None = None) -> float | None:
+        """Open how far apart the shares of both classes above a score get (Kolmogorov, Smirnov).
+
+        Cost, range and error: as `auc`, with whose bins it begins.
+        """
+        found = self.ranked(data, "ks", to=to)
+        return None if found is None else found[0]
+
+    def ranked(
+        self, data: Table, what: Literal["auc", "ks"], *, to: tuple[str, ...] | None = None
+    ) -> tuple[float, float] | None:
+        """Open AUC or KS, and by how much at most the bins of scores have moved it."""
+        self._two_classes(what)
         self._check_labels(data)
-        found = self._opened(self._area, data, "auc", to, "the declared AUC")
+        why = f"the declared {what.upper()}, and how exact it is"
+        found = self._opened(partial(self._rank, what=what), data, what, to, why)
         if found is None:
             return None
-        area = float(found.reshape(-1)[0])
-        return area if area > -0.5 else float("nan")
+        value, error = found.double().reshape(-1).tolist()
+        return (value, max(error, 0.0)) if value > -0.5 else (float("nan"), 0.0)
 
     def calibration(
         self, data: Table, *, bins: int = 10, to: tuple[str, ...] | None = None
@@ -128,16 +142,18 @@ class Classifier(Learner):
         if len(self.classes_) != 2:
             raise InputError(f"{what} wants a learner of two classes, got {len(self.classes_)}")
 
-    def _area(self, walker: Walker, data: Table, name: str) -> None:
-        self._scores(walker, data, name)
-        uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
-        rows = data.shape[0]
-        step = max(1, PAIRS // rows)
-        for at in range(0, rows, step):
-            kept = {"pairs": f"{name}/pairs"} if at else {}
-            end = min(at + step, rows)
-            walker.run(_pairs, uses=uses | kept, gives=f"{name}/", first=at, end=end)
-        walker.run(_area_of, uses={"pairs": f"{name}/pairs", "y": uses["y"]}, gives=f"{name}/")
+    def _rank(self, walker: Walker, data: Table, name: str, *, what: str) -> None:
+        kept, rows = f"{name}/{data.name}/", data.shape[0]
+        if f"{kept}bins" not in walker.facts:
+            self._scores(walker, data, name)
+            uses = {"scores": f"{name}/scores", "y": self._labels(walker, data)}
+            for at in range(0, rows, STRETCH):
+                end = min(at + STRETCH, rows)
+                walker.run(
+                    count_bins, uses=uses, gives=kept, first=at, end=end, chances=self.chances
+                )
+                uses["bins"] = f"{kept}bins"
+        walker.run(rank, uses={"bins": f"{kept}bins"}, gives=f"{name}/", rows=rows, what=what)
 
     def _worded(self, answers: Tensor) -> npt.NDArray[Any]:
         found: npt.NDArray[Any] = self.classes_[positions(answers).astype(int)]
@@ -160,49 +176,6 @@ def _confused(ops: Any, values: Values) -> Values:
     return {"confusion": ops.pick(ops.transpose(values["y"], 0, 1), hot)}
 
 
-def _pairs(ops: Any, values: Values, *, first: int, end: int) -> Values:
-    """Count pairs of classes 1 and 0 in the right order, of some rows with all; ties count half.
-
-    With g the outcome of s ≥ t, a pair (s, t) is worth (g(s, t) + 1 - g(t, s)) / 2.
-    """
-    scores, y = values["scores"], values["y"]
-    rows = ops.shape(y)[0]
-    margin = ops.sub(*(ops.take(scores, (at,), dim=1) for at in (1, 0)))
-    some = ops.reshape(ops.take(margin, range(first, end), dim=0), (end - first, 1))
-    beyond = ops.sub(some, ops.reshape(margin, (1, rows)))
-    both = ops.concatenate([beyond, ops.scale(beyond, -1.0)], dim=1)
-    is_above = ops.indicate(fixed(ops, both))
-    ahead = ops.sub(
-        ops.shift(ops.take(is_above, range(rows), dim=1), 1.0),
-        ops.take(is_above, range(rows, 2 * rows), dim=1),
-    )
-    others = ops.take(y, (0,), dim=1)
-    beaten = ops.restate(ops.matmul_whole(ahead, others), bound=2.0 * rows)  # (some, 1)
-    mine = ops.take(ops.take(y, (1,), dim=1), range(first, end), dim=0)
-    # In shares of all rows: sums of whole numbers would not leave room for digits.
-    worth = ops.gate(mine, fixed(ops, ops.scale(beaten, 0.5 / rows)))
-    total = mean(ops, ops.sum(fixed(ops, worth), dim=0), rows)
-    if "pairs" in values:
-        total = ops.add(total, values["pairs"])
-    return {"pairs": ops.restate(fixed(ops, ops.reshape(total, (1,))), bound=1.0)}
-
-
-def _area_of(ops: Any, values: Values) -> Values:
-    """Divide by the share of pairs of both classes, brought near 1 by a factor of 4; -1 of none."""
-    y = values["y"]
-    rows = ops.shape(y)[0]
-    share = mean(ops, ops.sum(ops.take(y, (1,), dim=1), dim=0), rows)
-    share = ops.restate(fixed(ops, share), bound=1.01)
-    mixed = fixed(ops, ops.mul(share, ops.shift(ops.scale(share, -1.0), 1.0)))
-    found = ops.mul(
-        fixed(ops, ops.scale(values["pairs"], 4.0)), inverse(ops, ops.scale(mixed, 4.0))
-    )
-    # One row of the other class makes a share of (rows - 1) / rows².
-    is_none = ops.indicate(ops.shift(ops.scale(mixed, -1.0), 0.5 / rows))
-    area = ops.restate(fixed(ops, found), bound=1.01)
-    return {"auc": fixed(ops, ops.sub(area, fixed(ops, is_none)))}
-
-
 def _by_chance(ops: Any, values: Values, *, bins: int, chances: str) -> Values:
     """Sum rows, chances and classes over steps of the chance of class 1: (bins, 3)."""
     scores, y = values["scores"], values["y"]
@@ -213,10 +186,8 @@ def _by_chance(ops: Any, values: Values, *, bins: int, chances: str) -> Values:
     edges = torch.arange(1, bins, dtype=torch.float64).reshape(1, -1) / bins
     wide = ops.take(chance, [0] * (bins - 1), dim=1)
     is_above = ops.indicate(fixed(ops, ops.offset(wide, -edges)))  # (rows, bins - 1)
-    one = ops.shift(ops.scale(ops.take(is_above, (0,), dim=1), 0.0), 1.0)
-    zero = ops.scale(one, 0.0)
-    hot = ops.sub(ops.concatenate([one, is_above], dim=1), ops.concatenate([is_above, zero], dim=1))
+    one = ones_like_rows(ops, chance)
     parts = [fixed(ops, part) for part in (one, chance, ops.take(y, (1,), dim=1))]
-    across = ops.transpose(ops.restate(hot, bound=1.0), 0, 1)
+    across = ops.transpose(in_steps(ops, is_above), 0, 1)
     found = ops.pick(across, ops.concatenate(parts, dim=1))
     return {"calibration": ops.restate(fixed(ops, found), bound=1.01 * rows)}

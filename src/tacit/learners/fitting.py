@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tacit.learners.base import Learner
 from tacit.learners.boosting import GradientBoosting
 from tacit.learners.cipher.exchange import MatchStore
 from tacit.learners.cipher.fitting import fit_by_cipher
+from tacit.learners.classify import Classifier
 from tacit.learners.columns import labelled, most_known, scaled, tell_columns
 from tacit.learners.exported import to_xgboost
 from tacit.learners.parties import Connected, Parties, Planned
@@ -65,6 +66,10 @@ class Keeper(Protocol):
         ...
 
 
+RANKED: Mapping[str, Literal["auc", "ks"]] = {"auc": "auc", "ks": "ks"}
+"""Measures that are opened with how exact they are."""
+
+
 class _Steps:
     """The steps of a fit on shares, the same for every party and for who plans them."""
 
@@ -102,6 +107,9 @@ class _Steps:
         if what == "trees":
             assert isinstance(self.model, GradientBoosting)  # noqa: S101 - others are refused
             self.found[what] = to_xgboost(self.model, to)
+            return
+        if isinstance(self.model, Classifier) and what in RANKED:
+            self.found[what] = self.model.ranked(self.kept, RANKED[what], to=to)
             return
         method = "predict" if what == "answers" else what
         self.found[what] = getattr(self.model, method)(self.kept, to=to)
@@ -144,7 +152,8 @@ def take_part(
         walker.plans.update(planned.walker.plans)
     steps = _Steps(spec, parties, data)
     own = {} if spec.data.split != "columns" else steps.learned.values
-    for (stage, step), (start, end) in zip(steps, ends, strict=True):
+    for stage, step in steps:
+        start, end = ends[stage]
         with session.progress.stage(stage, end - start) as advance:
             keeps = stage in ("standardise", "fit")  # what is opened after them is opened again
 
@@ -182,14 +191,16 @@ def take_part(
     )
 
 
-def plan(spec: FitSpec, planned: Planned, data: Table) -> tuple[Planned, list[tuple[int, int]]]:
-    """Plan all steps, and say between which runs each lies."""
-    ends = []
+def plan(
+    spec: FitSpec, planned: Planned, data: Table
+) -> tuple[Planned, dict[str, tuple[int, int]]]:
+    """Plan all steps, and say between which runs each stage lies."""
+    ends = {}
     try:
-        for _, step in _Steps(spec, planned, data):
+        for stage, step in _Steps(spec, planned, data):
             start = planned.walker.passed
             step()
-            ends.append((start, planned.walker.passed))
+            ends[stage] = start, planned.walker.passed
     except RangeError as error:
         # How large an owner's values are is public: all plan with it.
         sizes = ", ".join(f"{one.owner} ±{one.bound:.3g}" for one in data.holdings if one.columns)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.metrics import ACCURACY, proportion
+from tacit.data.metrics import ACCURACY, AUC, KS, proportion
 from tacit.learners.columns import BESIDE, IN_UNITS
+from tacit.learners.ranking import BINS
 from tacit.learners.spec import FitSpec
 from tacit.learners.tables import Table
 from tacit.notebook import Lines
@@ -53,8 +54,13 @@ def measure(spec: FitSpec, found: Mapping[str, Any], rows: int) -> tuple[Metric,
             metrics.append(Metric(name="inertia", value=-score, unit="", samples=rows))
         else:
             metrics.append(Metric(name="R²", value=score, unit="", samples=rows))
-    if (area := found.get("auc")) is not None:
-        metrics.append(Metric(name="AUC", value=area, unit="", samples=rows))
+    for what, name in (("auc", AUC), ("ks", KS)):
+        if (ranked := found.get(what)) is not None:
+            value, error = ranked
+            note = f"within ±{error:.2g}: scores in {BINS:,} bins"
+            if np.isnan(value):
+                value, note = None, "the rows are all of one class"
+            metrics.append(Metric(name=name, value=value, unit="", samples=rows, note=note))
     if (steps := found.get("calibration")) is not None:
         counts, chances, shares = steps.T
         error = float((counts * np.abs(chances - shares)).sum() / counts.sum())

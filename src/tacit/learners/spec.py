@@ -265,7 +265,10 @@ class Reveal:
 
     Attributes:
         score: privacy: who learns accuracy, R² or inertia on the rows that are measured on.
-        auc: privacy: who learns the area under the ROC curve, of two classes.
+        auc: privacy: who learns the area under the ROC curve, of two classes, by bins of scores,
+            and how exact that is.
+        ks: privacy: who learns the Kolmogorov-Smirnov distance of two classes, by the same bins,
+            and how exact that is.
         confusion: privacy: who learns how many rows of each class are taken for which.
         calibration: privacy: who learns rows, mean chance and share of class 1, by steps of the
             chance.
@@ -284,6 +287,7 @@ class Reveal:
 
     score: tuple[Party, ...] = ()
     auc: tuple[Party, ...] = ()
+    ks: tuple[Party, ...] = ()
     confusion: tuple[Party, ...] = ()
     calibration: tuple[Party, ...] = ()
     answers: tuple[Party, ...] = ()
@@ -489,7 +493,7 @@ def _check_reveal(spec: FitSpec) -> Iterator[Problem]:
         yield Problem("reveal.trees", f"boosted trees alone are written to a file, not {kind}")
     if reveal.trees and spec.learner.parameters.get("categorical"):
         yield Problem("reveal.trees", "trees with categorical columns are not written to a file")
-    for what in ("auc", "confusion", "calibration"):
+    for what in ("auc", "ks", "confusion", "calibration"):
         if getattr(reveal, what) and spec.learner.target != "classes":
             yield Problem(f"reveal.{what}", f"{kind} learns no classes")
 

@@ -66,7 +66,12 @@ def test_the_plan_says_what_the_meter_counts_and_who_is_shown_what(tmp_path, pro
     one = job(
         protocol__kind=protocol,
         learner={"kind": "logistic-regression", "parameters": {"max_iter": 2}, "standardise": True},
-        reveal={"score": ["shop"], "answers": ["bank"], "coefficients": ["shop"]},
+        reveal={
+            "score": ["shop"],
+            **dict.fromkeys(("auc", "ks", "calibration"), ["bank"]),  # noqa: RUF024 - only read
+            "answers": ["bank"],
+            "coefficients": ["shop"],
+        },
     )
     outlook = forecast_fit(one, Asked())
     parts = run(one, tmp_path)
@@ -93,7 +98,9 @@ def test_the_plan_says_what_the_meter_counts_and_who_is_shown_what(tmp_path, pro
     assert len(lines) == 1 + 6
     assert {int(line.split(",")[0]) for line in lines[1:]} <= set(range(10, 40))
     stages = [span.name for span in bank.result.parties[0].spans]
-    assert stages[-5:] == ["standardise", "fit", "score", "answers", "coefficients"]
+    ranked = ["auc", "ks", "calibration"]
+    assert stages[-8:] == ["standardise", "fit", "score", *ranked, "answers", "coefficients"]
+    assert {one.name for one in bank.result.utility} == {"AUC", "KS", "calibration error"}
 
 
 def test_ids_of_files_are_matched_in_private_and_numbers_are_learned(tmp_path):

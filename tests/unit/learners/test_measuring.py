@@ -1,10 +1,13 @@
 """Measures on shares, public folds, and learners handed over to scikit-learn when opened."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn import decomposition, linear_model, metrics, naive_bayes
 from sklearn.datasets import load_breast_cancer
 
+from tacit.data import Holding
 from tacit.errors import ConfigError, DataError, InputError
 from tacit.learners import (
     PCA,
@@ -19,6 +22,7 @@ from tacit.learners import (
     divide,
     to_sklearn,
 )
+from tacit.learners.parties import Planned
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,66 @@ def test_measures_on_shares_are_those_in_the_clear(cancer, parties):
         assert shares[at] == pytest.approx(y[mine].mean(), abs=0.15)
 
 
+def distance(y, scores):
+    below, above, _ = metrics.roc_curve(y, scores, drop_intermediate=False)
+    return np.abs(above - below).max()
+
+
+@pytest.mark.parametrize("lean", [0.0, -4.5, -7.0])
+def test_auc_and_ks_are_those_of_scikit_learn_within_what_they_say(parties, lean):
+    """Half of the rows are of class 1, one in fifty, and one in four hundred."""
+    coins = np.random.default_rng(1)
+    x = coins.normal(size=(1500, 4))
+    y = (coins.logistic(size=1500) + x @ [0.8, -0.5, 0.3, 0.2] + lean > 0).astype(int)
+    data = parties.columns({"bank": x[:, :2], "shop": (x[:, 2:], y)})
+    model = LogisticRegression(max_iter=8).fit(data, parties)
+    weights = model.coef_.reveal()[:-1, 0]
+    true = {"auc": metrics.roc_auc_score(y, x @ weights), "ks": distance(y, x @ weights)}
+    for what, wanted in true.items():
+        found, error = model.ranked(data, what)
+        # Beyond the bins there is the last digit of shares.
+        assert abs(found - wanted) <= error + 1e-4
+        assert error < {"auc": 0.015, "ks": 0.08}[what]
+
+
+def test_ranking_costs_rows_and_not_their_pairs_and_ks_after_auc_next_to_nothing():
+    def sent(rows, *measures):
+        planned = Planned(("bank", "shop"), dealer="dealer")
+        held = [Holding(one, rows, (3,), "classes", classes=2) for one in ("bank", "shop")]
+        held[0] = replace(held[0], labels="none", classes=0)
+        data = planned.planned_table("columns", held)
+        model = LogisticRegression(max_iter=1).fit(data, planned)
+        for measure in measures:
+            getattr(model, measure)(data)
+        return sum(one.payload_bytes for one in planned.walker.forecast().cost.traffic)
+
+    few, many = (sent(rows, "auc") - sent(rows) for rows in (600, 4800))
+    assert many < 8.5 * few
+    assert many / 4800 < 7000  # bytes of a row, at both parties and the dealer
+    assert sent(4800, "auc", "ks") - sent(4800, "auc") < many / 10
+
+
+def of_column(ops, values):
+    first = ops.take(ops.normalise_scale(values["x"]), (0,), dim=1)
+    return {"scores": ops.concatenate([ops.scale(first, 0.0), first], dim=1)}
+
+
+def test_a_score_beyond_all_edges_is_in_the_last_bin(parties):
+    x = np.array([[-50.0, 0.0], [-40.0, 0.0], [40.0, 0.0], [50.0, 0.0]])
+    y = np.array([0, 1, 0, 1])
+    data = parties.columns({"bank": x[:, :1], "shop": (x[:, 1:], y)})
+
+    class Own(LogisticRegression):
+        def _scores(self, walker, data, name):
+            walker.run(of_column, uses={"x": data.load(walker)}, gives=f"{name}/")
+
+    model = Own(max_iter=1).fit(data, parties)
+    assert metrics.roc_auc_score(y, x[:, 0]) == 0.75
+    assert model.ranked(data, "auc") == pytest.approx((0.5, 0.25), abs=1e-4)
+    assert distance(y, x[:, 0]) == 0.5
+    assert model.ranked(data, "ks") == pytest.approx((0.0, 0.5), abs=1e-4)
+
+
 def test_equal_scores_count_one_half_of_a_pair(parties):
     x = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
     y = np.array([0, 1, 1, 1, 0, 0])
@@ -80,7 +144,10 @@ def test_a_measure_opens_itself_and_nothing_beside_it(cancer, parties):
     model = GaussianNB().fit(data, parties)
     assert model.auc(data, to=("shop",)) is not None
     shown = [one for one in parties.ledger() if one.kind != "size"]
-    assert [(one.to, one.elements) for one in shown] == [("shop", 1)]
+    assert [(one.to, one.elements) for one in shown] == [("shop", 2)]
+    assert model.ks(data, to=("shop",)) is not None
+    shown = [one for one in parties.ledger() if one.kind != "size"]
+    assert [(one.to, one.elements) for one in shown] == [("shop", 2), ("shop", 2)]
 
 
 def test_measures_that_make_no_sense_are_refused(cancer, parties):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tacit.crypto.cipher import Numbers
-from tacit.data.metrics import ACCURACY, AUC, MAJORITY, measure_odds
+from tacit.data.metrics import ACCURACY, AUC, KS, MAJORITY, measure_odds
 from tacit.data.rows import Rows
 from tacit.errors import DataError
 from tacit.learners.boosting import GradientBoosting
@@ -255,7 +255,12 @@ def _measured(spec: FitSpec, margins: Floats, labels: Floats) -> tuple[Metric, .
         powers = np.exp(wide - wide.max(axis=1, keepdims=True))
         odds = powers / powers.sum(axis=1, keepdims=True)
     # Whoever measures has the labels: how often each class is there is its own.
-    wanted = {ACCURACY: spec.reveal.score, MAJORITY: spec.reveal.score, AUC: spec.reveal.auc}
+    wanted = {
+        ACCURACY: spec.reveal.score,
+        MAJORITY: spec.reveal.score,
+        AUC: spec.reveal.auc,
+        KS: spec.reveal.ks,
+    }
     return tuple(
         one
         for one in measure_odds(odds, labels.astype(np.int64))
