@@ -1,5 +1,6 @@
 """A prediction service over real TLS links: started, asked by several clients, stopped."""
 
+import shutil
 import threading
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from rich.console import Console
+from sklearn.ensemble import RandomForestClassifier
 
 import tacit
 from support.machine import free_ports
@@ -14,13 +16,16 @@ from tacit import report, ring
 from tacit.cli.commands.ask import ask
 from tacit.cli.commands.group import Edge
 from tacit.cli.commands.serve import ask as ask_command
+from tacit.cli.commands.serve import serve as serve_command
 from tacit.crypto import make_identity
-from tacit.errors import ConfigError, PartyError
+from tacit.errors import ConfigError, DataError, DisagreementError, PartyError
 from tacit.inference.service import plan_service
 from tacit.jobs.kinds import kind_of, load_job
 from tacit.jobs.serve import ServeJob, load_service, serve_as, serve_here
+from tacit.jobs.toml import read_toml, write_toml
 from tacit.mpc import sum_forecasts
 from tacit.nn import TorchOps
+from tacit.verify import import_ensemble, save_ensemble
 
 JOB = """
 [job]
@@ -223,3 +228,53 @@ def test_a_missing_door_and_a_client_named_like_a_party_are_refused(job, tmp_pat
     with pytest.raises(ConfigError, match=r"clients\.north") as refused:
         load_service(bad)
     assert "service.doors.north" in str(refused.value)
+
+
+@pytest.fixture
+def scored(job, tmp_path):
+    """A service of a forest that north owns, the forest, and rows with more columns than it has."""
+    x = np.random.default_rng(2).normal(size=(80, 3))
+    forest = RandomForestClassifier(4, max_depth=3, random_state=0).fit(x, x[:, 0] > x[:, 2])
+    save_ensemble(import_ensemble(forest), tmp_path / "forest.npz")
+    raw = read_toml(job)
+    raw["model"] = {"owner": "north", "kind": "forest", "file": str(tmp_path / "forest.npz")}
+    raw["service"] |= {"columns": ["age", "debt", "income"]}
+    del raw["service"]["scale"]
+    raw["protocol"]["kind"] = "sealed"
+    job.write_text(write_toml(raw))
+    rows = tmp_path / "people.csv"
+    lines = ["income,name,age,debt", *(f"{c!r},{at},{a!r},{b!r}" for at, (a, b, c) in enumerate(x))]
+    rows.write_text("\n".join(lines).replace("np.float64(", "").replace(")", "") + "\n")
+    return job, rows, forest.predict(x).astype(int).tolist()
+
+
+def test_a_client_asks_with_what_it_was_handed_and_its_own_key_alone(scored, tmp_path):
+    job, rows, wanted = scored
+    keys, own, handed = tmp_path / "keys", tmp_path / "own", tmp_path / "ann.zip"
+    running = Running(lambda note, stop: serve_here(job, keys=keys, note=note, stop=stop))
+    running.wait_until_open()
+    edge = Edge(out=Console(), err=Console(stderr=True))
+    told = ["--keys", str(keys), "--client", str(handed), "--as", "ann"]
+    assert CliRunner().invoke(serve_command, [str(job), *told], obj=edge).exit_code == 0
+    own.mkdir()
+    for file in keys.glob("ann*"):
+        shutil.move(file, own)
+    out = tmp_path / "answers.csv"
+    asked = [str(handed), str(rows), "--keys", str(own), "--out", str(out)]
+    found = CliRunner().invoke(ask_command, asked, obj=edge, catch_exceptions=False)
+    assert found.exit_code == 0
+    answers = [int(line.split(",")[1]) for line in out.read_text().splitlines()[1:]]
+    assert answers == wanted
+    # Whoever changes it on the way finds that nothing is asked.
+    raw = read_toml(handed)
+    for change in ({"columns": ["income", "debt", "age"]}, {"sizes": [1, 8, 64]}, {"clip": True}):
+        changed = tmp_path / "changed.toml"
+        changed.write_text(write_toml(raw | {"service": raw["service"] | change}))
+        with pytest.raises(DisagreementError, match="another service"):
+            ask(changed, rows, me=None, keys=own, label=None)
+    few = tmp_path / "few.csv"
+    few.write_text("income,age\n1,2\n")
+    with pytest.raises(DataError, match="the rows have no debt"):
+        ask(handed, few, me=None, keys=own, label=None)
+    (result,) = running.end()
+    assert {metric.name: metric.value for metric in result.utility}["rows answered"] == 80

@@ -78,23 +78,31 @@ class ServeJob(ServeSpec, Job):
             for name in self.protocol.compute
         }
 
-    def with_keys(self, keys: Path, *, may_make: bool) -> Self:
+    def with_keys(self, keys: Path, *, may_make: bool, whose: Sequence[str] = ()) -> Self:
         """Fill in the keys that the file leaves out, from a folder that holds all of them.
 
         So a service can be tried on one machine without pasting fingerprints.
 
+        Args:
+            keys: the folder.
+            may_make: whether keys that are missing there are made.
+            whose: the parties and clients whose keys are wanted; all of them if not said.
+
         Raises:
             ConfigError: the file has no key for someone, and the folder has none either.
         """
-        missing_party = {name for name, entry in self.parties.items() if entry.key is None}
-        missing = missing_party | {n for n, entry in self.clients.items() if entry.key is None}
+        wanted = set(whose or (*self.parties, *self.clients))
+        missing_party = {n for n, entry in self.parties.items() if entry.key is None} & wanted
+        missing_client = {n for n, entry in self.clients.items() if entry.key is None} & wanted
+        missing = missing_party | missing_client
         found = {name: _identity(keys, name, may_make).fingerprint for name in sorted(missing)}
         parties = {
             name: replace(entry, key=found[name]) if name in missing_party else entry
             for name, entry in self.parties.items()
         }
         clients = {
-            name: ClientEntry(key=entry.key or found[name]) for name, entry in self.clients.items()
+            name: ClientEntry(key=found[name]) if name in missing_client else entry
+            for name, entry in self.clients.items()
         }
         return replace(self, parties=parties, clients=clients)
 

@@ -1,13 +1,18 @@
 """TOML, read strictly and written: what `read_toml` reads is what `write_toml` wrote."""
 
+import io
 import json
 import re
 import tomllib
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tacit.errors import ConfigError
 
+JOB_INSIDE = "service.toml"
+"""The one file of an archive that a client of a service is handed."""
 _LARGEST_FILE_BYTES = 1 << 20
 _DEEPEST = 50
 _KEY = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
@@ -18,7 +23,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """Read a file of TOML.
+    """Read a file of TOML, or the one inside an archive that `tacit serve --client` wrote.
 
     Raises:
         ConfigError: no such file, unreadable, too large, or not TOML; names the line.
@@ -32,12 +37,28 @@ def read_toml(path: Path) -> dict[str, object]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a null byte
         raise ConfigError(f"{str(path)!r}: no path of a file") from error
+    if content.startswith(b"PK\x03\x04"):
+        content = _unpacked(content, path)
     if len(content) > _LARGEST_FILE_BYTES:
         raise ConfigError(f"{path}: wanted at most {_LARGEST_FILE_BYTES} bytes of TOML, got more")
     try:
         return parse_toml(content.decode(), source=str(path))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: wanted UTF-8 text (byte {error.start} is not)") from error
+
+
+def _unpacked(content: bytes, path: Path) -> bytes:
+    """Return the one file of an archive, or as much of it as is too much; nothing is written."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            names = archive.namelist()
+            if names != [JOB_INSIDE]:
+                raise ConfigError(f"{path}: wanted an archive of {JOB_INSIDE} alone, got {names}")
+            with archive.open(JOB_INSIDE) as stream:
+                return stream.read(_LARGEST_FILE_BYTES + 1)
+    # What somebody made of an archive may be wrong in any of these ways.
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, OSError) as error:
+        raise ConfigError(f"{path}: not an archive of `tacit serve --client`: {error}") from error
 
 
 def parse_toml(text: str, *, source: str) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The commands around prediction services and their leakage: ``serve``, ``ask``, ``leakage``."""
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,22 +19,41 @@ _KEYS = click.option(
 
 
 @click.command(
-    epilog="\b\nExamples:\n  tacit serve job.toml\n  tacit serve job.toml --as north --keys ~/keys"
+    epilog="\b\nExamples:\n  tacit serve job.toml\n"
+    "  tacit serve job.toml --as north --keys ~/keys\n"
+    "  tacit serve job.toml --client ann.zip --as ann"
 )
 @_JOB
 @click.option("--as", "name", help="The party to be; all of them, in this process, if not given.")
 @_KEYS
 @click.option("--listen", "at", metavar="HOST:PORT", help="Listen here, not on my job address.")
 @click.option("--out", type=_PATH, help="Write what was done, as JSON, when the service ends.")
+@click.option(
+    "--client",
+    "bundle",
+    type=_PATH,
+    metavar="FILE.zip",
+    help="Serve nothing: write what a client needs to ask, of several the one of --as.",
+)
 @click.pass_obj
 def serve(
-    edge: "Edge", job: Path, name: str | None, keys: Path, at: str | None, out: Path | None
+    edge: "Edge",
+    job: Path,
+    name: str | None,
+    keys: Path,
+    at: str | None,
+    out: Path | None,
+    bundle: Path | None,
 ) -> None:
-    """Answer clients from the shares of a model.
+    """Answer clients from a model of which two servers hold shares; one of them may own it.
 
     Without --as everything runs here, and keys that JOB does not name are taken from the folder
-    of keys or made there.
+    of keys or made there. What --client writes holds fingerprints, addresses, and names and units
+    of columns: no weight, no key, and nothing of other clients.
     """
+    if bundle is not None:
+        _write_bundle(edge, job, bundle, name=name, keys=keys)
+        return
     with working(edge.err, "starting"):
         from tacit import report
         from tacit.cli.environment import data_folders
@@ -54,18 +74,39 @@ def serve(
         report.save(result, out)
 
 
-@click.command(epilog="\b\nExamples:\n  tacit ask job.toml rows.csv --as ann --out answers.csv")
+def _write_bundle(edge: "Edge", job: Path, out: Path, *, name: str | None, keys: Path) -> None:
+    """Write the archive of a client, and say by what its receiver can tell it from another."""
+    from tacit.jobs.bundle import find_client, write_bundle
+    from tacit.jobs.serve import load_service
+
+    service = load_service(job)
+    client = find_client(service, name)
+    content = write_bundle(out, service, client, keys)
+    say(edge.out, f"{out}: for {client}, {len(content):,} bytes")
+    say(edge.out, f"sha256 {hashlib.sha256(content).hexdigest()}: tell {client} by another way")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tacit ask job.toml rows.csv --as ann --out answers.csv\n"
+    "  tacit ask ann.zip rows.csv"
+)
 @_JOB
 @click.argument("rows", type=_PATH)
-@click.option("--as", "name", required=True, help="The client to be.")
+@click.option("--as", "name", help="The client to be, where JOB names several.")
 @_KEYS
 @click.option("--label", help="Column with the true classes, which stays here.")
 @click.option("--out", type=_PATH, help="Write the answers to this CSV file.")
 @click.pass_obj
 def ask(
-    edge: "Edge", job: Path, rows: Path, name: str, keys: Path, label: str | None, out: Path | None
+    edge: "Edge",
+    job: Path,
+    rows: Path,
+    name: str | None,
+    keys: Path,
+    label: str | None,
+    out: Path | None,
 ) -> None:
-    """Ask the service of JOB about ROWS, a file.
+    """Ask the service of JOB about ROWS, a file. JOB may be what `tacit serve --client` wrote.
 
     Each server gets a share of every row, which alone is random; the answers are put together here.
     """
@@ -74,7 +115,15 @@ def ask(
         from tacit.jobs.folder import write_text
         from tacit.report.format import show_quantity
 
-        reply = ask_service(job, rows, me=name, keys=keys, label=label)
+        said = 0
+
+        def tell(done: int, total: int) -> None:
+            nonlocal said
+            if done < total and (tenth := 10 * done // total) > said:  # many blocks, few lines
+                said = tenth
+                say(edge.err, f"asked about {done}/{total} rows")
+
+        reply = ask_service(job, rows, me=name, keys=keys, label=label, tell=tell)
     answers = reply.to_csv(head="prediction")
     if out is None:
         say(edge.out, answers.rstrip())

@@ -21,6 +21,7 @@ from tacit.data.memory import Handed
 from tacit.data.source import Given
 from tacit.errors import ConfigError
 from tacit.inference.service import PredictionClient, connected
+from tacit.inference.service.client import Tell
 from tacit.inference.service.questions import shape_questions
 from tacit.jobs.folder import discard
 from tacit.jobs.kinds import kind_of, load_job
@@ -106,7 +107,7 @@ def connect(
     and the parts of split models are kept beside the job's folder, as `tacit party` keeps them.
 
     Args:
-        job: the job file.
+        job: the job file, or what `tacit serve --client` wrote for a client of a service.
         me: which party or client we are.
         keys: the folder with our key, made by `tacit keys`.
         listen: host:port to listen on, if it is not where the others dial.
@@ -177,9 +178,10 @@ class _Party:
 class _Client:
     """A client whose links to both servers are up."""
 
-    def __init__(self, job: ServeJob, client: PredictionClient) -> None:
+    def __init__(self, job: ServeJob, client: PredictionClient, tell: Tell) -> None:
         self._job = job
         self._client = client
+        self._tell = tell
 
     def run(
         self,
@@ -190,16 +192,18 @@ class _Client:
     ) -> Answer:
         if x is None or y is not None or model is not None:
             raise ConfigError("a client of a service gives rows, x, and nothing else")
-        return Answer(values=self._client.ask(shape_questions(x, self._job)))
+        return Answer(values=self._client.ask(shape_questions(x, self._job), self._tell))
 
 
 @contextmanager
-def as_client(job: ServeJob, me: str, keys: Path) -> Iterator[Member]:
-    """Connect to both servers of a service, as one of its clients."""
-    job = job.with_keys(keys, may_make=False)
-    identity = own_identity(job, me, keys)
-    if me not in job.clients:
+def as_client(
+    job: ServeJob, me: str, keys: Path, tell: Tell = lambda done, total: None
+) -> Iterator[Member]:
+    """Connect to both servers of a service, as one of its clients that hears of every block."""
+    if me in job.parties:
         raise ConfigError(f"{me!r} is no client of this service: start it with `tacit serve`")
+    job = job.with_keys(keys, may_make=False, whose=(*job.protocol.compute, me))
+    identity = own_identity(job, me, keys)
     patience = replace(job.network, stall_s=min(job.network.stall_s, ANSWER_S))
     with connected(
         me,
@@ -209,4 +213,4 @@ def as_client(job: ServeJob, me: str, keys: Path) -> Iterator[Member]:
         identity=identity,
         patience=patience,
     ) as client:
-        yield _Client(job, client)
+        yield _Client(job, client, tell)

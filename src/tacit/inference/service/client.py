@@ -1,6 +1,6 @@
 """The client of a prediction service: it asks two servers with a share each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -16,6 +16,9 @@ from tacit.inference.service.task import ServiceTask
 from tacit.mpc.boundary import Input, encode_input
 from tacit.mpc.share import Spec
 from tacit.transport import Credentials, Frame, Link, Meter, Patience, Peer, mesh
+
+Tell = Callable[[int, int], None]
+"""Hears how many rows are answered, and of how many."""
 
 
 class PredictionClient:
@@ -39,17 +42,27 @@ class PredictionClient:
             self._check_terms(link)
             link.send("visit/0", Frame("i64", (1,), ring.to_bytes(visit)), phase="setup")
 
-    def ask(self, rows: Tensor) -> Tensor:
+    def ask(self, rows: Tensor, tell: Tell = lambda done, total: None) -> Tensor:
         """Return the predictions for rows: a class or probability each, or a row of scores.
+
+        Many rows are asked about in blocks of the largest batch, one after the other: the servers
+        keep one block of a client, and a client the shares of one.
+
+        Args:
+            rows: in the units and the order of the service.
+            tell: hears after every block how many rows are answered, and of how many.
 
         Raises:
             DataError: rows are of another shape, too large or not finite, or a server refuses them.
             RangeError: a value is beyond the bound of the service.
             PartyError: a server failed.
         """
-        prepared = self._task.prepare(rows)
-        parts = [self._ask_part(part) for part in torch.split(prepared, self._task.most_rows)]
-        answers = torch.cat(parts)
+        self._task.prepare(rows[:1])  # rows of another shape are refused before any is asked about
+        answers, done = torch.zeros((len(rows), self._task.width), dtype=torch.float64), 0
+        for block in torch.split(rows, self._task.most_rows):
+            answers[done : done + len(block)] = self._ask_part(self._task.prepare(block))
+            done += len(block)
+            tell(done, len(rows))
         if self._task.spec.reveal == "class":
             return answers[:, 0].round()
         return answers[:, 0] if isinstance(self._task.model, SizedModel) else answers

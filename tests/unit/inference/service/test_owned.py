@@ -258,3 +258,37 @@ def test_servers_that_tell_a_client_other_sizes_of_one_model_are_not_asked(make_
         links.append(mine)
     with pytest.raises(DisagreementError, match="other sizes of the model"):
         _hear_sizes(task.spec, links)
+
+
+def test_many_rows_are_asked_in_blocks_of_which_a_server_keeps_one(
+    make_owned_task, serving, monkeypatch
+):
+    weights = {"weight": torch.ones(3, 1), "bias": torch.zeros(1)}
+    task, kept, told = make_owned_task(ROLES.first, (3,), sizes=(8, 64)), [], []
+    rows = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (1000, 3)))
+    with serving(task, owned=weights) as service:
+        queues = [server.queue for server in service.servers.values()]
+        client = service.client("client-0")
+
+        def tell(done, total):
+            kept.extend(queue.waiting() for queue in queues)
+            told.append((done, total))
+
+        answers = client.ask(rows, tell)
+    assert torch.equal(answers, service.plain(rows))
+    assert told == [(min(at, 1000), 1000) for at in range(64, 1064, 64)]
+    assert max(kept) <= 1
+
+
+def test_rows_that_are_wrong_at_the_end_are_refused_where_they_are(make_owned_task, serving):
+    task = make_owned_task(ROLES.first, (3,), sizes=(8,))
+    weights = {"weight": torch.ones(3, 1), "bias": torch.zeros(1)}
+    with serving(task, owned=weights) as service:
+        client = service.client("client-0")
+        with pytest.raises(DataError, match="wanted rows of shape"):
+            client.ask(torch.zeros((20, 2)))
+        rows = torch.full((20, 3), 0.5)
+        rows[19, 1] = 2.0  # beyond service.bound
+        with pytest.raises(RangeError, match="exceed the bound"):
+            client.ask(rows)
+        assert client.ask(rows[:3]).tolist() == [1.0] * 3
