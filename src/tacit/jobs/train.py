@@ -163,7 +163,10 @@ def forecast_training(job: TrainJob, asked: Asked) -> Outlook:
     steps = plan.steps
     kept = f"{plan.test_rows} rows to measure on"
     if privacy is not None and not plan.test_rows:
-        kept = "no row to measure on, as privacy.looks is 'none'"
+        kept = (
+            "no row to measure on, whatever data.test_share says, as privacy.looks is 'none': "
+            "'noisy', with show_to, counts right answers for a part of ε"
+        )
     what = f"{rows}; {steps} steps of {plan.batch} rows, {kept}"
     forecast = walk.walker.forecast(before=declare_matching(counts) if counts else ())
     promised = () if privacy is None else (privacy.sentence(),)

@@ -230,3 +230,17 @@ def test_defaults_of_batch_and_bounds_follow_from_the_rows_and_the_promise():
 def test_labels_that_nobody_asked_for_are_not_left_out_without_a_word():
     with pytest.raises(DataError, match="rows alone"):
         tacit.train(nn.Linear(6, 2), {"north": rows(), "south": rows()[0]})
+
+
+def test_what_no_look_goes_with_is_refused_together_and_before_a_party_starts():
+    owners = {"north": OwnerTable(set="digits"), "south": OwnerTable(set="digits")}
+    with pytest.raises(ConfigError) as refused:
+        TrainSpec(
+            data=TrainData(owners=owners),
+            model=TrainModel(layers=("dense 10",)),
+            protocol=TrainProtection(
+                kind="sealed", dealer="dealer", show_to=("north",), score_to=("north",)
+            ),
+            privacy=Privacy(epsilon=2.0, delta=1e-5),
+        )
+    assert {one.key for one in refused.value.problems} == {"protocol.score_to", "protocol.show_to"}
