@@ -1,6 +1,6 @@
 """The table of experiments, in the order of the page of attacks."""
 
-from evidence import bits, chats, forecasts, messages, numbers, orders
+from evidence import bits, chats, files, forecasts, messages, numbers, orders
 from evidence.experiment import Experiment
 
 _ALL = (
@@ -11,6 +11,7 @@ _ALL = (
     Experiment("changed-messages", messages.changed, count=150, small=24),
     Experiment("bits", bits.transcripts, count=600, small=48),
     Experiment("pairs-of-bits", bits.pairs, count=6000, small=2000, is_daily=True),
+    Experiment("one-opens", files.openers, count=60, small=5),
     Experiment("posted-programs", forecasts.programs, count=600, small=40),
     Experiment("largest-of", numbers.largest, count=80, small=20),
     Experiment("row-lengths", numbers.lengths, count=270, small=20),
