@@ -49,7 +49,7 @@ EXTRAS = (
         gives="a page to start, watch and compare jobs",
         modules=("starlette", "uvicorn"),
     ),
-    Extra(name="tables", gives="Parquet files as data", modules=("pyarrow",)),
+    Extra(name="tables", gives="Parquet, Feather and Arrow files as data", modules=("pyarrow",)),
     Extra(name="verify", gives="exact verification of tree ensembles", modules=("numba", "z3")),
 )
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.rows import Floats, Rows, divided
-from tacit.data.tables import read_npz, read_parquet
+from tacit.data.tables import read_columns, read_npz
 from tacit.errors import DataError
 
 UCI = "https://archive.ics.uci.edu/dataset"
@@ -336,7 +336,7 @@ def load_arrays(name: str, entry: ArraySet, path: Path) -> Rows:
 
 def load_table(name: str, entry: TableSet, path: Path) -> Rows:
     """Load a table: numbers as they are, texts and missing values as 0/1 features."""
-    columns = read_parquet(path)
+    columns = read_columns(path)
     missing = {entry.label, *entry.numbers, *entry.texts} - columns.keys()
     if missing:
         raise DataError(f"{path}: no columns {sorted(missing)}; get the file from {entry.source}")

@@ -3,7 +3,8 @@
 Wherever a data file is taken, such a description is, too. Text becomes one 0/1 feature per value,
 dates become days, missing numbers are filled in; which values there are is written down and not
 taken from the rows, because the number of features is known to every party. A table may be the
-answer of a query, too: DuckDB reads a database or files, locked so that it only reads.
+answer of a query, too: sqlite3 asks SQLite, DuckDB its own database or files, and both are locked
+so that they only read.
 """
 
 import gzip
@@ -25,7 +26,15 @@ import numpy as np
 
 from tacit.data.ids import Cells, check_columns, write_ids
 from tacit.data.rows import Floats, Rows
-from tacit.data.tables import MOST_CLASSES, check_names, read_cells, read_parquet
+from tacit.data.sqlite import ask_sqlite, is_sqlite
+from tacit.data.tables import (
+    COLUMNAR,
+    MOST_CLASSES,
+    check_names,
+    read_cells,
+    read_columns,
+    refuse_workbook,
+)
 from tacit.errors import DataError
 from tacit.files import refuse_endless
 
@@ -106,6 +115,12 @@ def _read_description(path: Path) -> Description:
             raise DataError(f"{path}: {key}: wanted a table; {_EXAMPLE}")
     if ("file" in raw) == ("query" in raw):
         raise DataError(f"{path}: wanted either a file, or a query with its database")
+    if "://" in raw.get("database", ""):
+        raise DataError(
+            f"{path}: database: wanted a file of DuckDB or SQLite; a server (PostgreSQL, MySQL) is "
+            "not asked: let it write CSV, for instance psql's \\copy (SELECT …) TO 'rows.csv' CSV "
+            "HEADER, and name that file"
+        )
     missing = raw.get("missing", {})
     for name, value in missing.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -122,12 +137,17 @@ def _read_description(path: Path) -> Description:
 
 
 def _read_table(about: Description) -> Mapping[str, Cells]:
+    if about.query is not None and about.database is not None:
+        refuse_endless(about.database)
+        if is_sqlite(about.database):
+            return ask_sqlite(about.query, about.database, about.path)
     if about.query is not None:
         return run_query(about.query, about.database, about.path, [*about.columns, *about.missing])
     assert about.file is not None  # noqa: S101 - one of the two is there
     refuse_endless(about.file)
-    if about.file.suffix.lower() == ".parquet":
-        return {name: column.to_pylist() for name, column in read_parquet(about.file).items()}
+    refuse_workbook(about.file)
+    if about.file.suffix.lower() in COLUMNAR:
+        return {name: column.to_pylist() for name, column in read_columns(about.file).items()}
     try:
         text = _read_bytes(about.file).decode(about.encoding)
     except LookupError as error:
@@ -327,8 +347,6 @@ def run_query(
         raise DataError(
             f"{where}: a query needs DuckDB; run: pip install 'tacit-ml[sql]'"
         ) from error
-    if database is not None:
-        refuse_endless(database)
     names = list(columns)
     try:
         with closing(

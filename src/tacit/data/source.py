@@ -18,7 +18,7 @@ from tacit.data.ids import listed, take_ids
 from tacit.data.memory import Handed, take_rows
 from tacit.data.partition import Part, split
 from tacit.data.rows import Floats, Rows, rescaled
-from tacit.data.tables import load_csv, load_npz, load_parquet
+from tacit.data.tables import COLUMNAR, load_columns, load_csv, load_npz, refuse_workbook
 from tacit.errors import ConfigError, DataError
 from tacit.files import check_file, refuse_endless
 from tacit.spec import LOCAL, Names, Positive, Share, Stretch, refuse
@@ -199,7 +199,9 @@ def load_file(
     allows_missing: bool = False,
     id: str | Sequence[str] | None = None,
 ) -> Rows:
-    """Load a user's own data by the file's ending: ``.csv``, ``.npz``, ``.parquet`` or ``.toml``.
+    """Load a user's own data by the file's ending.
+
+    These are ``.csv``, ``.npz``, ``.parquet``, ``.feather``, ``.arrow`` and ``.toml``.
 
     A TOML file describes a table of more than numbers; see docs/howto/data.md.
 
@@ -214,7 +216,8 @@ def load_file(
         DataError: another ending, or what the loader of that ending refuses.
     """
     refuse_endless(path)
-    loaders = {".csv": load_csv, ".npz": load_npz, ".parquet": load_parquet}
+    refuse_workbook(path)
+    loaders = {".csv": load_csv, ".npz": load_npz, **dict.fromkeys(COLUMNAR, load_columns)}
     kind = path.suffix.lower()
     if kind == ".toml":
         return load_described(path, label=label, id=listed(id))
@@ -265,7 +268,8 @@ class RowsTable:
 
     Attributes:
         set: a data set known by name, for instance breast-cancer; either this or ``file``.
-        file: the owner's own file: .csv, .npz or .parquet, or a description of a table.
+        file: the owner's own file: .csv, .npz, .parquet, .feather or .arrow, or a description of a
+            table.
         label: the column of ``file`` with the classes.
         part: which rows of a known set.
         test_share: the share of its rows that are test rows; the published division, else 0.3, if
@@ -292,7 +296,8 @@ class OwnerTable:
 
     Attributes:
         set: a data set known by name, for instance breast-cancer; either this or ``file``.
-        file: the owner's own file: .csv, .npz or .parquet, or a description of a table.
+        file: the owner's own file: .csv, .npz, .parquet, .feather or .arrow, or a description of a
+            table.
         label: the column of ``file`` with the classes, or with the numbers to learn.
         id: the column by which rows of several owners are matched, or a list of columns that
             make an id together; texts or whole numbers.

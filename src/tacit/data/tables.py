@@ -1,4 +1,4 @@
-"""A user's own data in CSV, npz, parquet or JSON files, refused unless all of it is finite.
+"""A user's own data in CSV, npz, Parquet, Arrow or JSON files, refused unless all of it is finite.
 
 A reader who has a use for missing values asks for them (`allows_missing`), and gets NaN.
 
@@ -20,6 +20,8 @@ from tacit.errors import DataError
 from tacit.files import open_arrays, refuse_endless
 
 MOST_CLASSES = 65536
+COLUMNAR = (".parquet", ".feather", ".arrow")
+"""Files that pyarrow reads, whose columns have types."""
 
 
 def load_csv(
@@ -85,26 +87,47 @@ def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:  # any shape and dt
         raise DataError(f"{path}: not an npz file of plain arrays") from error
 
 
-def read_parquet(path: Path) -> dict[str, Any]:  # pyarrow brings no types
-    """Read the columns of a parquet file as pyarrow arrays.
+def read_columns(path: Path) -> dict[str, Any]:  # pyarrow brings no types
+    """Read the columns of a Parquet, Feather or Arrow file as pyarrow arrays.
 
     Raises:
         DataError: not such a file, or pyarrow is not installed.
     """
+    kind = path.suffix[1:].lower()
     try:
         import pyarrow
-        from pyarrow import parquet
+        from pyarrow import feather, ipc, parquet
     except ImportError as error:
-        needed = f"{path}: parquet files need pyarrow; run: pip install 'tacit-ml[tables]'"
+        needed = f"{path}: {kind} files need pyarrow; run: pip install 'tacit-ml[tables]'"
         raise DataError(needed) from error
     try:
         with path.open("rb") as stream:
-            table = parquet.read_table(stream)
+            if kind == "parquet":
+                table = parquet.read_table(stream)
+            elif kind == "arrow" and stream.read(6) != b"ARROW1":  # a stream has no such head
+                stream.seek(0)
+                table = ipc.open_stream(stream).read_all()
+            else:
+                stream.seek(0)
+                table = feather.read_table(stream)
         return dict(zip(table.column_names, table.columns, strict=True))
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     except (pyarrow.ArrowException, ValueError) as error:  # names may be no text
-        raise DataError(f"{path}: not a parquet file") from error
+        raise DataError(f"{path}: not a file of kind {kind}") from error
+
+
+def refuse_workbook(path: Path) -> None:
+    """Refuse a workbook of a spreadsheet, whose numbers may have lost digits, and say what to do.
+
+    Raises:
+        DataError: it is one, by its ending.
+    """
+    if path.suffix.lower() in (".xlsx", ".xls", ".xlsm", ".ods"):
+        raise DataError(
+            f"{path}: workbooks are not read; save the sheet as CSV in UTF-8, with columns of long "
+            "numbers (ids) as text"
+        )
 
 
 def read_texts(file: Path, *, label: str | None) -> tuple[list[str], Labels]:
@@ -216,15 +239,15 @@ def load_npz(
     return replace(rows, ids=write_ids(path, {one: arrays[one].tolist() for one in id}))
 
 
-def load_parquet(
+def load_columns(
     path: Path, *, label: str | None, allows_missing: bool = False, id: Sequence[str] = ()
 ) -> Rows:
-    """Load a table of numbers from a Parquet file.
+    """Load a table of numbers from a Parquet, Feather or Arrow file.
 
     Raises:
         DataError: a column holds something else, or anything that `load_csv` refuses.
     """
-    columns = read_parquet(path)
+    columns = read_columns(path)
     check_names(path, list(columns))
     check_columns(path, list(columns), id)
     ids = write_ids(path, {one: columns.pop(one).to_pylist() for one in id})

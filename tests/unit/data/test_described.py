@@ -2,8 +2,11 @@
 
 import gzip
 import json
+import sqlite3
+import sys
 import traceback
 import zipfile
+from contextlib import closing
 
 import pytest
 
@@ -104,6 +107,71 @@ def test_a_query_is_asked_of_a_database(tmp_path):
     check(load_file(put(tmp_path, about), label="outcome"))
     with pytest.raises(DataError, match="kind Catalog; `tacit --debug` shows"):
         load_file(put(tmp_path, about.replace("FROM p", "FROM nowhere")), label="outcome")
+
+
+def sqlite_of(folder, *statements):
+    with closing(sqlite3.connect(folder / "ward.db")) as link, link:
+        link.execute("CREATE TABLE p (age REAL, ward, admitted, notes, outcome, id INTEGER)")
+        rows = [
+            (61, "north", "2020-01-01", "x", "well", 110101199003071234),
+            (None, "south", "1969-12-31", "y", "ill", 2**60 + 1),
+        ]
+        link.executemany("INSERT INTO p VALUES (?, ?, ?, ?, ?, ?)", rows)
+        for one in statements:
+            link.execute(one)
+
+
+def asked(folder, query):
+    text = f'database = "ward.db"\nquery = {json.dumps(query)}\n'
+    return put(folder, ABOUT.replace('file = "rows.csv"\n', text))
+
+
+def test_sqlite_is_asked_without_duckdb_and_ids_stay_exact(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    sqlite_of(tmp_path)
+    found = load_file(asked(tmp_path, "SELECT * FROM p"), label="outcome", id="id")
+    check(found)
+    assert found.ids == ("110101199003071234", str(2**60 + 1))
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "wanted one SELECT, found none"),
+        ("SELECT 1; SELECT 2", "wanted one SELECT"),
+        ("DELETE FROM p", "only reads"),
+        ("WITH x AS (SELECT 1) INSERT INTO p (age) SELECT 1", "only reads"),
+        ("ATTACH 'other.db' AS other", "only reads"),
+        ("VACUUM INTO 'planted.db'", "only reads"),
+        ("PRAGMA journal_mode = DELETE", "only reads"),
+        ("SELECT * FROM pragma_database_list", "only reads"),
+        ("CREATE TEMP TABLE t AS SELECT 1", "only reads"),
+        ("SELECT load_extension('evil')", "not authorized|only reads|kind SQLITE_ERROR"),
+        ("SELECT age FROM nowhere", "no such table: nowhere"),
+        ("SELECT age AS a, id AS a FROM p", "names of their own"),
+        ("SELECT json_extract('{}', notes) FROM p", "an error of kind SQLITE_ERROR"),
+        ("SELECT CAST(x'ff41' AS TEXT) AS t", "an error of kind"),
+    ],
+)
+def test_a_query_of_sqlite_reads_one_file_and_shows_no_cell(tmp_path, caplog, query, words):
+    sqlite_of(tmp_path, "UPDATE p SET notes = 'Alice HIV positive'")
+    before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    path = asked(tmp_path, query)
+    with caplog.at_level("INFO"), pytest.raises(DataError, match=words) as caught:
+        load_file(path, label="outcome")
+    told = "".join(traceback.format_exception(caught.value))
+    assert "Alice" not in told + caplog.text
+    after = {one.name: one.read_bytes() for one in tmp_path.iterdir() if one != path}
+    assert after == before
+
+
+def test_what_is_not_read_says_what_to_do(tmp_path):
+    about = 'database = "postgresql://user@host/bank"\nquery = "SELECT 1"\n'
+    with pytest.raises(DataError, match=r"PostgreSQL.*psql's \\copy"):
+        load_file(put(tmp_path, about), label=None)
+    for path in (tmp_path / "rows.xlsx", put(tmp_path, 'file = "rows.xlsx"\n', rows_xlsx=b"PK")):
+        with pytest.raises(DataError, match="save the sheet as CSV"):
+            load_file(path, label=None)
 
 
 _COPY = "COPY (SELECT 1) TO '{0}/planted.py'"

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import parquet
+from pyarrow import feather, ipc, parquet
 
 from tacit.data import Given, Source, load_dataset, load_file, take_rows
 from tacit.data.ids import take_ids, write_ids
@@ -94,11 +94,17 @@ def files_of(tmp_path, columns):
     (tmp_path / "rows.csv").write_text("\n".join([heads, *lines]) + "\n", encoding="utf-8")
     (tmp_path / "rows.toml").write_text('file = "rows.csv"\nencoding = "utf-8"\n')
     parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
+    feather.write_feather(pyarrow.table(columns), tmp_path / "rows.feather", compression="lz4")
+    with ipc.new_stream(tmp_path / "rows.arrow", pyarrow.table(columns).schema) as stream:
+        stream.write_table(pyarrow.table(columns))
     numbers = {name: one for name, one in columns.items() if name not in ("person", "bank")}
     features = np.stack([np.array(one) for name, one in numbers.items() if name != "sick"], 1)
     texts = {name: np.array(columns[name]) for name in ("person", "bank") if name in columns}
     np.savez(tmp_path / "rows.npz", features=features, sick=columns["sick"], **texts)
-    return [tmp_path / f"rows.{ending}" for ending in ("csv", "toml", "parquet", "npz")]
+    return [
+        tmp_path / f"rows.{ending}"
+        for ending in ("csv", "toml", "parquet", "feather", "arrow", "npz")
+    ]
 
 
 def test_every_format_gives_the_same_ids_which_are_no_features(tmp_path):

@@ -97,15 +97,15 @@ def test_a_class_that_does_not_occur_keeps_its_number(tmp_path):
     assert (dataset.labels.tolist(), dataset.classes) == ([2, 2], ("0", "1", "2"))
 
 
-@pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "npz", "parquet", "feather", "arrow"])
 def test_a_file_that_is_not_there_is_refused(tmp_path, ending):
     with pytest.raises(DataError, match=f"cannot read .*nothing.{ending}: .*[Nn]o such file"):
         load_file(tmp_path / f"nothing.{ending}", label=None)
 
 
 def test_another_ending_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"\.csv, \.npz, \.parquet"):
-        load_file(tmp_path / "own.xlsx", label=None)
+    with pytest.raises(DataError, match=r"\.csv, \.npz, \.parquet, \.feather, \.arrow, \.toml"):
+        load_file(tmp_path / "own.sav", label=None)
 
 
 def save(folder, **arrays):
