@@ -114,7 +114,7 @@ def fill(page: str) -> str:
     for name, text in parts.items():
         mark = f"<!-- keys: {name} -->"
         if page.count(mark) != 1:
-            raise SystemExit(f"job-file.md: wanted one {mark} and a line <!-- end --> below it")
+            raise ValueError(f"job-file.md: wanted one {mark} and a line <!-- end --> below it")
         before, _, rest = page.partition(mark)
         page = f"{before}{mark}\n\n{text}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
     return page
@@ -130,7 +130,7 @@ def list_keys(kind: str, is_wanted: Callable[[str], bool]) -> str:
         outer = key.rpartition(".")[0]
         if one.record is None:
             if not one.words:
-                raise SystemExit(
+                raise ValueError(
                     f'{kind}: wanted words for {key} under "Attributes:" of its record'
                 )
             lines[outer].append(_key(one, "*local*" not in heads[outer].partition(":")[0]))
@@ -354,5 +354,9 @@ def _joined(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in write_pages().items():
+    try:
+        pages = write_pages()
+    except ValueError as error:  # what is missing on a page or in a record
+        raise SystemExit(str(error)) from error
+    for path, text in pages.items():
         path.write_text(text, encoding="utf-8")

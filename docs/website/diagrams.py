@@ -79,10 +79,11 @@ def draw_planned(name: str) -> str:
         ),
         *(row for step in plan.steps for row in _rows(step, roles)),
     ]
+    is_helped = "dealer" in protocol.shows_to
     has = {
         "hospital": f"one row, {INPUTS} numbers",
         "lab": "weights of two layers",
-        "dealer": "is also the helper" if name == "permuted3" else "knows shapes, and masks",
+        "dealer": "is also the helper" if is_helped else "knows shapes, and masks",
     }
     parties = tuple(
         Party(one, words) for one, words in has.items() if one != "dealer" or protocol.has_dealer

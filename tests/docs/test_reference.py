@@ -21,7 +21,16 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 _spec = importlib.util.spec_from_file_location("generate", FOLDER / "generate.py")
 generate = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(generate)
-PAGES = generate.write_pages()
+try:
+    PAGES = generate.write_pages()
+except ValueError as error:  # a test says it, and the others still run
+    PAGES, _MISSING = {}, str(error)
+else:
+    _MISSING = ""
+
+
+def test_every_key_has_words_and_every_kind_a_place():
+    assert not _MISSING
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

@@ -176,7 +176,7 @@ def _helpers(factor):
 
 def test_every_kind_of_draw_is_found():
     found = [one.id for one in draw_sites()]
-    for word in ("grid:discrete_gaussian", "sides:draw", "plain:on_grid", "direction:_sign",
+    for word in ("grid:discrete_gaussian", "sides:draw", "plain:on_grid", "response:_sign",
                  "response:threshold", "dpsgd:add_noise", "sparse:discrete_laplace"):  # fmt: skip
         assert any(word in one for one in found), word
 

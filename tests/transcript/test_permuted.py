@@ -14,8 +14,8 @@ import torch
 from support.crypto import complaints, related
 from support.mpc import ALICE, BOB, CAROL, simulate
 from tacit.mpc import PROTOCOLS, narrow
+from tacit.mpc.permuted.protocol import SeenKernel
 from tacit.mpc.protocols.permuted2 import SeenBySecond
-from tacit.mpc.protocols.permuted3 import SeenByHelper
 from transcript.test_transcripts import (
     SAMPLES,
     assert_carries_nothing,
@@ -125,12 +125,12 @@ def viewed_steps(run, kind):
 
 def views(run, protocol):
     """Put together what the viewer, who must be the corrupt party, saw in every step."""
-    kind = SeenByHelper if protocol.split()[0] in HELPED else SeenBySecond
+    is_helped = protocol.split()[0] in HELPED
     notes = dict(run.received[VIEWERS[protocol.split()[0]]])
-    for number, step, x in viewed_steps(run, kind):
+    for number, step, x in viewed_steps(run, SeenKernel):
         size = narrow.size_of(x)
         shown = narrow.uncut(notes[f"run/0.{number}.0 from {ALICE}"], size)
-        if kind is SeenByHelper:
+        if is_helped:
             rest = narrow.uncut(notes[f"run/0.{number}.0 from {BOB}"], size)
         else:
             rest = notes[f"deal/0.{number} from {CAROL}"][: step.needs[0].instance.layout.elements]
@@ -199,9 +199,10 @@ def test_what_the_viewer_sees_of_a_large_call_is_the_multiset_and_nothing_in_pla
     assert int((seen == values).sum()) < 25
 
 
-def test_shares_that_the_helper_receives_are_uniform_one_by_one():
+@pytest.mark.parametrize("protocol", HELPED)
+def test_shares_that_the_helper_receives_are_uniform_one_by_one(protocol):
     """The dealer knows the triple behind a product: only the common mask hides its shares."""
-    run = simulate(**program_of("gelu of a product"), protocol="permuted3", corrupt=CAROL)
+    run = simulate(**program_of("gelu of a product"), protocol=protocol, corrupt=CAROL)
     shown = [words for tag, words in run.received[CAROL] if tag.startswith("run/")]
     assert len(shown) == 2
     for share in shown:
@@ -288,6 +289,7 @@ def carry_nothing():
         test_the_computing_parties_beside_a_helper_learn_nothing_from_functions_of_rows(
             protocol, "softmax", corrupt
         )
-    test_shares_that_the_helper_receives_are_uniform_one_by_one()
+    for protocol in HELPED:
+        test_shares_that_the_helper_receives_are_uniform_one_by_one(protocol)
     for protocol in VIEWERS:
         test_the_viewer_of_rows_sees_rows_in_random_order_and_their_values_too(protocol)

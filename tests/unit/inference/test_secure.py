@@ -13,7 +13,7 @@ from support.mpc import PATIENCE
 from tacit.errors import ConfigError, DataError, DisagreementError, InputError, RangeError
 from tacit.inference import Crew, secure
 from tacit.inference.secured import INPUT
-from tacit.mpc import PROTOCOLS
+from tacit.mpc import PROTOCOLS, find_protocol
 from tacit.mpc.registry import NO_DEALER
 from tacit.nn import TorchOps, import_module, logistic_score
 from tacit.party import Meeting, run_threads, without_setup
@@ -48,8 +48,8 @@ def test_one_word_swaps_the_protocol_and_the_answer_stays(protocol):
 def test_the_leakage_is_that_of_the_protocol_and_no_more(protocol):
     answer = secure(network(), protocol=protocol)(rows())
     shown = {leak.to for leak in answer.ledger if leak.kind == "protocol"}
-    seen = {"permuted3": {"dealer"}, "permuted2": {"client"}}
-    assert shown == seen.get(protocol, set())
+    seats = {"dealer": "dealer", "second": "client"}  # the client has the rows, and is the second
+    assert shown == {seats[one] for one in find_protocol(protocol).shows_to}
     outputs = {(leak.to, leak.elements) for leak in answer.ledger if leak.kind == "output"}
     assert outputs == {("client", 12)}
     sizes = {leak.what for leak in answer.ledger if leak.kind == "size"}

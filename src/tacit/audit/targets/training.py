@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -69,21 +69,17 @@ class PrivateTrainer:
             weights, _ = walk_plain(task, rows, labels)
             return TorchClassifier(self._with_weights(task, shape, weights))
         generator = torch.Generator().manual_seed(seed)
-        steps = itertools.count(1)
-        for epoch in range(task.spec.training.epochs):
-            first = epoch * task.steps_per_epoch + 1
-            order = torch.empty(len(x)).uniform_(generator=generator).argsort()
-            batches = torch.split(order, task.batch)[: len(x) // task.batch]
-            for step, chosen in enumerate(batches, start=first):
-                weights, state = train_step(
-                    PlainStepOps(task.spec.training.dials(next(steps))),
-                    task,
-                    weights,
-                    state,
-                    rows[chosen],
-                    labels[chosen],
-                    rate=task.rate_at(step),
-                )
+        batches = _shuffled(len(x), task.batch, generator)
+        for step, chosen in enumerate(itertools.islice(batches, task.steps), start=1):
+            weights, state = train_step(
+                PlainStepOps(task.spec.training.dials(step)),
+                task,
+                weights,
+                state,
+                rows[chosen],
+                labels[chosen],
+                rate=task.rate_at(step),
+            )
         return TorchClassifier(self._with_weights(task, shape, weights))
 
     def _with_weights(
@@ -228,6 +224,13 @@ def _target(
         claims=(*find_protocol(task.spec.protocol.spelled).claims, _claim(task)),
         notes=notes,
     )
+
+
+def _shuffled(rows: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield batches of all rows in a new order for every epoch, for as long as is asked."""
+    while True:
+        order = torch.empty(rows).uniform_(generator=generator).argsort()
+        yield from torch.split(order, batch)[: rows // batch]
 
 
 def _targets(task: TrainPlan, y: Tensor) -> Tensor:
