@@ -2,10 +2,10 @@
 
 Owners write the same id in different files and programs. Equal are: letters and digits of another
 width or composition (Unicode NFKC: "Ｃ１７" is "C17"), blanks at the ends, a whole number and its
-text, and a number with zeros behind its point ("17.0" is 17). All else counts: case, leading
-zeros, blanks inside and signs. Whole numbers of any size are exact; a float beyond 2^53, and a
-number that a spreadsheet has shortened to "1.1E+17", has lost digits and is refused, because two
-people would get one id.
+text, and a number with zeros behind its point ("17.0" and "1.70e+01" are 17). All else counts:
+case, leading zeros, blanks inside and signs. Whole numbers of any size are exact; a float beyond
+2^53, and a number that a spreadsheet has shortened to "1.1E+17", has lost digits and is refused,
+because two people would get one id.
 """
 
 import csv
@@ -134,7 +134,11 @@ def _write(cell: Any) -> str:
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise _UnusableError("wanted a text in Unicode")
     if _SHORTENED.fullmatch(text):
-        raise _UnusableError(_LOST)
+        # "1.200000e+01", as NumPy writes 12, has all its digits; "1.1E+17" has two of eighteen.
+        digits, _, power = text.lower().partition("e+")
+        if len(digits.lstrip("+-").replace(".", "")) <= int(power[:4]):
+            raise _UnusableError(_LOST)
+        return _whole(float(text))
     if _WITH_POINT.fullmatch(text):
         whole, _, behind = text.partition(".")
         if behind.strip("0"):
