@@ -287,7 +287,8 @@ def _unknown(name: str, table: object, at: tuple[int | str, ...], root: type) ->
         return "this table has no settings in this version; it must be empty"
     if near := suggest(name, known):
         return f"unknown key{near}"
-    homes = [home for home in _homes(root, "").get(name, ()) if home != _dotted(at)]
+    # The name and kind of the job are no settings that somebody puts elsewhere by mistake.
+    homes = [one for one in _homes(root, "").get(name, ()) if one not in (_dotted(at), "job")]
     if homes:
         return f"unknown key; it belongs into [{homes[0]}]" if homes[0] else "unknown key"
     return f"unknown key; known here: {', '.join(known)}"

@@ -316,8 +316,12 @@ class LinearClassifier(Classifier):
 
     def _check(self, data: Table) -> None:
         super()._check(data)
-        if not self.C > 0 or self.max_iter < 1:
-            raise ConfigError("C must be above 0, and max_iter 1 at least")
+        if not self.C > 0:
+            raise ConfigError(f"learner.parameters: C: wanted a number above 0, got {self.C:g}")
+        if self.max_iter < 1:
+            raise ConfigError(
+                f"learner.parameters: max_iter: wanted 1 at least, got {self.max_iter}"
+            )
         check_weights(self.class_weight, data)
 
     def _walk(self, walker: Walker, data: Table) -> None:
