@@ -10,12 +10,13 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from tacit.data.prepare import ColumnTable
 from tacit.jobs.config import Job
-from tacit.jobs.fields import Setting, parse_text, state_table, walk
+from tacit.jobs.fields import Setting, list_settings, parse_text, state_table, walk
 from tacit.jobs.kinds import KINDS
 from tacit.jobs.toml import write_value
 from tacit.report.schema import describe_result
@@ -23,6 +24,8 @@ from tacit.spec import describe_type
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parents[1] / "src"
+HEAD = "| key | type | default | meaning |\n|---|---|---|---|\n"
+PREPARATION = "Its keys are [those of every kind](#preparation)."
 # Page, the module behind it, and the names that come first; all that it exports if none are given.
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "audit": ("tacit.audit", ()),
@@ -110,6 +113,7 @@ def fill(page: str) -> str:
     """Write the tables of every kind of job between their marks, and those that all kinds have."""
     shared = tuple(one.name for one in fields(Job))
     parts = {"all": list_keys("infer", lambda table: table in shared)}
+    parts["prepare"] = _table(list_settings(ColumnTable))
     parts |= {kind: list_keys(kind, lambda table: table not in shared) for kind in KINDS}
     for name, text in parts.items():
         mark = f"<!-- keys: {name} -->"
@@ -122,10 +126,11 @@ def fill(page: str) -> str:
 
 def list_keys(kind: str, is_wanted: Callable[[str], bool]) -> str:
     """Write the tables of a kind that are wanted by their first word, a line for each key."""
+    inside = ""
     heads: dict[str, str] = {}
     lines: dict[str, list[str]] = {}
     for key, one in walk(KINDS[kind]().record):
-        if not is_wanted(key.partition(".")[0]):
+        if not is_wanted(key.partition(".")[0]) or (inside and key.startswith(inside)):
             continue
         outer = key.rpartition(".")[0]
         if one.record is None:
@@ -136,16 +141,25 @@ def list_keys(kind: str, is_wanted: Callable[[str], bool]) -> str:
             lines[outer].append(_key(one, "*local*" not in heads[outer].partition(":")[0]))
             continue
         table = f"{key}.NAME" if one.form == "tables" else key
+        if one.record is ColumnTable:  # its keys stand once
+            about = _bold(one.words)
+            heads[table] = f"**[{key}.COLUMN]**, *optional*: {about}. {PREPARATION}"
+            lines[table] = []
+            inside = f"{table}."
+            continue
         marks = ["" if one.is_required else "*optional*", "*local*" if one.is_local else ""]
         about = _bold(one.words or state_table(one.record).rstrip("."))
         about = about[:1].upper() + about[1:]
         heads[table] = f"**[{table}]**{', '.join(['', *filter(None, marks)])}: {about}."
         lines[table] = []
-    head = "| key | type | default | meaning |\n|---|---|---|---|\n"
     return "\n\n".join(
-        text + (f"\n\n{head}" + "\n".join(lines[table]) if lines[table] else "")
+        text + (f"\n\n{HEAD}" + "\n".join(lines[table]) if lines[table] else "")
         for table, text in heads.items()
     )
+
+
+def _table(settings: Iterable[Setting]) -> str:
+    return HEAD + "\n".join(_key(one, is_marked=True) for one in settings)
 
 
 def _key(one: Setting, is_marked: bool) -> str:

@@ -285,6 +285,9 @@ def _unknown(name: str, table: object, at: tuple[int | str, ...], root: type) ->
     known = get_type_hints(strip_type(table))
     if not known:
         return "this table has no settings in this version; it must be empty"
+    for one in fields(strip_type(table)):  # type: ignore[arg-type]
+        if one.metadata.get("before") == name:
+            return f"unknown key; {one.name!r} has taken its place: see docs/howto/data.md"
     if near := suggest(name, known):
         return f"unknown key{near}"
     # The name and kind of the job are no settings that somebody puts elsewhere by mistake.

@@ -67,8 +67,11 @@ def test_the_page_of_the_job_file_explains_every_key_of_a_kind_and_says_what_is_
     listed = {}
     for part in re.split(r"^(?=\*\*\[)", section("all") + section(kind), flags=re.M):
         if table := re.match(r"\*\*\[([\w.]+)\]\*\*(.*?): \S", part):
-            for row in re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*\S) \|$", part, re.M):
-                listed[f"{table[1]}.{row[0]}"] = "*local*" in table[2] + row[1]
+            # What is done to a column is the same in all kinds, and stands once.
+            rows = section("prepare") if table[1].endswith(".COLUMN") else part
+            for row in re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*\S) \|$", rows, re.M):
+                key = f"{table[1].replace('COLUMN', 'NAME')}.{row[0]}"
+                listed[key] = "*local*" in table[2] + row[1]
     wanted = {
         re.sub(r"\[\].*|\.NAME$", "", one.dotted): not one.is_agreed
         for one in keys_of(KINDS[kind]().record)

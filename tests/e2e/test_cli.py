@@ -255,8 +255,12 @@ def test_rows_and_a_model_of_ones_own_need_no_labels(tmp_path):
     own = """[data]
 owner = "hospital"
 file = "patients.csv"
-scale = [128, 1, 64]
 bound = 1.0
+
+[data.prepare]
+pressure = { divide = 128 }
+sex = {}
+age = { divide = 64 }
 
 [model]
 owner = "lab"

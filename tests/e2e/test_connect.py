@@ -20,7 +20,7 @@ kind = "infer"
 [data]
 owner = "clinic"
 bound = 4.0
-scale = [2.0, 1.0, 1.0]
+prepare = {{ age = {{ divide = 2.0 }}, dose = {{}}, weight = {{}} }}
 [model]
 owner = "lab"
 file = "{folder}/model.npz"
@@ -137,10 +137,10 @@ def test_the_others_learn_who_failed_and_not_what_was_in_its_rows(make_job, part
     others = {name: party(job, name) for name in ("lab", "dealer")}
     rows[5, 1] = np.nan
     with (
-        pytest.raises(DataError, match="row 6, column 1: wanted a finite number"),
+        pytest.raises(DataError, match="row 6, column 'dose': the value is missing"),
         tacit.connect(job, "clinic", keys=tmp_path / "keys") as member,
     ):
-        member.run(rows)
+        member.run(dict(zip(("age", "dose", "weight"), rows.T, strict=True)))
     for name, process in others.items():
         process.join(120)
         assert process.exitcode == 4

@@ -47,7 +47,7 @@ north = "{folder}/half-north.npz"
 south = "{folder}/half-south.npz"
 [service]
 sizes = [1, 8]
-scale = [2.0]
+prepare."*".divide = 2.0
 [service.doors]
 north = "127.0.0.1:{doors[0]}"
 south = "127.0.0.1:{doors[1]}"
@@ -239,7 +239,7 @@ def scored(job, tmp_path):
     raw = read_toml(job)
     raw["model"] = {"owner": "north", "kind": "forest", "file": str(tmp_path / "forest.npz")}
     raw["service"] |= {"columns": ["age", "debt", "income"]}
-    del raw["service"]["scale"]
+    del raw["service"]["prepare"]
     raw["protocol"]["kind"] = "sealed"
     job.write_text(write_toml(raw))
     rows = tmp_path / "people.csv"

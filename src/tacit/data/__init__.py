@@ -19,11 +19,13 @@ from tacit.data.metrics import (
 )
 from tacit.data.partition import Partition, divide
 from tacit.data.partition import split as split_dataset
+from tacit.data.prepare import ColumnTable, prepare_rows
 from tacit.data.rows import Holding, Rows, state_far
 from tacit.data.source import Given, OwnerTable, Source, load_file
 from tacit.data.tables import load_csv, read_texts
 
 __all__ = [
+    "ColumnTable",
     "Given",
     "Holding",
     "OwnerTable",
@@ -43,6 +45,7 @@ __all__ = [
     "measure_odds",
     "names_of",
     "numbers_of",
+    "prepare_rows",
     "proportion",
     "put_beside",
     "read_texts",

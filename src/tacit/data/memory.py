@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,12 @@ def to_array(values: Any) -> Array:
 
 
 def take_rows(
-    x: Handed, y: Handed = None, *, label: str | None = None, id: Sequence[str] = ()
+    x: Handed,
+    y: Handed = None,
+    *,
+    label: str | None = None,
+    id: Sequence[str] = (),
+    allows_missing: bool = False,
 ) -> Rows:
     """Take rows that are in memory, as the loaders take those of a file.
 
@@ -95,12 +101,13 @@ def take_rows(
             column ``label`` of a data frame.
         label: the name of that column.
         id: the columns of a data frame, or of a data set that has some, that rows are matched by.
+        allows_missing: whether features may be missing; they are NaN.
 
     Raises:
         DataError: anything that `load_csv` refuses.
     """
     if id:
-        return _take_with_ids(x, y, label, id)
+        return _take_with_ids(x, y, label, id, allows_missing)
     if isinstance(x, Rows) and y is None:
         return x
     labels = None
@@ -121,21 +128,24 @@ def take_rows(
         )
     values = as_numbers(values, whose="rows in memory")
     if y is None and label in names:
-        return from_columns(_MEMORY, names, values, label, None)
-    check_finite(_MEMORY, values, names or None, None)
+        return from_columns(_MEMORY, names, values, label, None, allows_missing)
+    check_finite(_MEMORY, values, names or None, None, allows_missing)
     if values.ndim == 2 and not names:
         names = [f"feature {i}" for i in range(values.shape[1])]
     return named_rows(_MEMORY, values, labels, tuple(names))
 
 
-def _take_with_ids(x: Handed, y: Handed, label: str | None, id: Sequence[str]) -> Rows:
+def _take_with_ids(
+    x: Handed, y: Handed, label: str | None, id: Sequence[str], allows_missing: bool
+) -> Rows:
     """Take the ids out of what has columns, which may hold text there, and then the rows."""
+    take = partial(take_rows, label=label, allows_missing=allows_missing)
     if isinstance(x, Rows):
         whole = take_ids(x, id)
-        return replace(take_rows(whole, y, label=label), ids=whole.ids)
+        return replace(take(whole, y), ids=whole.ids)
     names = columns_of(x)
     if not names:  # columns of an array are called "feature 0" and so on
-        return take_ids(take_rows(x, y, label=label), id)
+        return take_ids(take(x, y), id)
     check_columns(_MEMORY, names, id)
     ids = write_ids(_MEMORY, {one: _cells(x[one]) for one in id})
     rest: Any = {one: x[one] for one in names if one not in id}
@@ -145,7 +155,7 @@ def _take_with_ids(x: Handed, y: Handed, label: str | None, id: Sequence[str]) -
         rest, y = features_and_labels(rest)
     if not len(rest) and y is None:
         return replace(named_rows(_MEMORY, np.zeros((len(ids), 0)), None, ()), ids=ids)
-    return replace(take_rows(rest if len(rest) else None, y, label=label), ids=ids)
+    return replace(take(rest if len(rest) else None, y), ids=ids)
 
 
 def _is_set(x: object) -> bool:

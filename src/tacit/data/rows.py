@@ -175,25 +175,6 @@ def divided(features: Floats, divisors: Floats) -> tuple[Floats, float | tuple[f
     return features / divisors, each[0] if len(set(each)) == 1 else each
 
 
-def rescaled(rows: Rows, scale: tuple[float, ...], *, key: str, what: str = "") -> Rows:
-    """Divide the columns by what their owner, or all parties, say.
-
-    Args:
-        rows: in their own units.
-        scale: a divisor for each column.
-        key: where the divisors stand, in errors.
-        what: which rows errors speak of.
-
-    Raises:
-        DataError: there are not as many divisors as columns.
-    """
-    shape = rows.features.shape[1:]
-    if shape != (len(scale),):
-        raise DataError(f"{key} has {len(scale)} divisors, the rows{what} are of shape {shape}")
-    features = rows.features / np.array(scale)
-    return replace(rows, features=features, scale=scale)
-
-
 def prepare_labels(
     rows: Rows, owner: str, *, classes: int, loss: Literal["softmax", "logistic"]
 ) -> Floats:
@@ -245,8 +226,8 @@ def check_bound(rows: Rows, owner: str, bound: float) -> None:
     named = [name for name, is_one in zip(rows.columns, beyond.tolist(), strict=False) if is_one]
     what = few_names(named) if named else f"{int(beyond.sum())} of {len(beyond)} features"
     raise RangeError(
-        f"{what} of {owner!r} go beyond data.bound = {bound:g}: divide the columns by "
-        f"data.owners.{owner}.scale, or raise data.bound"
+        f"{what} of {owner!r} go beyond data.bound = {bound:g}: bring the columns within it by "
+        "data.prepare (of divided columns data.owners.NAME.prepare), or raise data.bound"
     )
 
 
@@ -267,7 +248,7 @@ def state_far(features: ArrayLike, names: Sequence[str]) -> str:
         return ""
     return (
         f"{few_names(far, far)} are far from the values of about 1 that a network begins with: it "
-        "may learn to name the most frequent class and nothing else; divide such columns beforehand"
+        "may learn to name the most frequent class and nothing else; state data.prepare for them"
     )
 
 

@@ -17,7 +17,8 @@ from tacit.data.described import load_described
 from tacit.data.ids import listed, take_ids
 from tacit.data.memory import Handed, take_rows
 from tacit.data.partition import Part, split
-from tacit.data.rows import Floats, Rows, rescaled
+from tacit.data.prepare import NOT_PREPARED, PREPARED, Prepare, prepare_rows
+from tacit.data.rows import Floats, Rows
 from tacit.data.tables import COLUMNAR, load_columns, load_csv, load_npz, refuse_workbook
 from tacit.errors import ConfigError, DataError
 from tacit.files import check_file, refuse_endless
@@ -75,7 +76,7 @@ class Source:
         id: the column that rows are matched by, or several; they are no features.
         rows, columns: a stretch, from the first to before the second.
         shape: of a row; as it lies if not given.
-        scale: what its owner divides the columns by.
+        prepare: what is done to the values of columns, in their own units.
         key: what errors call the table of the job.
     """
 
@@ -89,7 +90,7 @@ class Source:
     rows: Sequence[int] | None = None
     columns: Sequence[int] | None = None
     shape: tuple[int, ...] | None = None
-    scale: tuple[float, ...] | None = None
+    prepare: Prepare = field(default_factory=dict)
     key: str = "data"
 
     @classmethod
@@ -122,15 +123,16 @@ class Source:
         """
         self.refuse_given(given)
         label, by = None if self.has_numbers else self.label, listed(self.id)
+        lax = bool(self.prepare)  # what is missing may be imputed
         if given.has_rows and self.has_numbers and given.y is not None:
             y = np.asarray(given.y, dtype=np.float64)
-            return replace(take_rows(given.x, id=by), labels=y)
+            return replace(take_rows(given.x, id=by, allows_missing=lax), labels=y)
         if given.has_rows:
-            found = take_rows(given.x, given.y, label=label, id=by)
+            found = take_rows(given.x, given.y, label=label, id=by, allows_missing=lax)
         elif self.set is not None:
             found = take_ids(load_dataset(self.set, search), by)
         elif self.file is not None:
-            found = load_file(self.file, label=label, id=by)
+            found = load_file(self.file, label=label, id=by, allows_missing=lax)
         else:
             raise ConfigError(
                 f"{self.key}: wanted 'set' or 'file', or rows given in Python, got none of them"
@@ -156,15 +158,17 @@ class Source:
         if self.columns is not None:
             kept = stretch(self.columns, found.features.shape[1], f"{self.key}.columns")
             found = _stretched(found, kept)
-        if self.scale is not None:
-            key, what = f"{self.key}.scale", " without id and label"
-            found = rescaled(found, self.scale, key=key, what=what)
         if not len(found):
             raise DataError(f"{self.key}: no rows are left")
+        found = self.prepared(found)
         if not np.isfinite(found.features).all():
             owner = self.key.rpartition(".")[2]
             raise DataError(f"the data of {owner!r} holds NaN or infinite values; clean it first")
         return found if self.set is None else replace(found, columns=())
+
+    def prepared(self, found: Rows) -> Rows:
+        """Do to rows, without id and label, what is stated."""
+        return prepare_rows(found, self.prepare, f"{self.key}.prepare")
 
     def refuse_given(self, given: Given) -> None:
         """Refuse rows where all parties have agreed on those of a known set.
@@ -189,6 +193,8 @@ class Source:
                 f"{', '.join(found.columns)}, got {self.label!r}"
             )
         numbers = np.ascontiguousarray(found.features[:, found.columns.index(self.label)])
+        if np.isnan(numbers).any():
+            raise DataError(f"{self.key}.label: numbers to learn are missing in {self.label!r}")
         return replace(found.without(self.label), labels=numbers)
 
 
@@ -304,8 +310,8 @@ class OwnerTable:
         rows: a stretch of the rows: the first, and the one after the last. With a known set this is
             how owners divide it to try things out.
         columns: a stretch of the columns, likewise.
-        scale: divisors of the columns of a file, without id and label, so that they keep within
-            ``data.bound``; a known set has its own.
+        prepare: where columns are divided: what is done to the values of each of this owner's, for
+            instance so that they keep within ``data.bound``; see [data.prepare.COLUMN].
         book: a file in which this owner counts what trainings with [privacy] spend on these rows,
             asked before a row is shared.
         most_epsilon: what all trainings in the book may spend together; more is refused.
@@ -317,19 +323,43 @@ class OwnerTable:
     id: Names | None = None
     rows: Stretch | None = None
     columns: Stretch | None = None
-    scale: tuple[Positive, ...] | None = field(default=None, metadata=LOCAL)
+    prepare: Prepare = field(default_factory=dict, metadata=PREPARED)
     book: Path | None = field(default=None, metadata=LOCAL)
     most_epsilon: Positive | None = field(default=None, metadata=LOCAL)
 
     def __post_init__(self) -> None:
         if (self.book is None) != (self.most_epsilon is None):
             refuse("book", "wanted both 'book' and 'most_epsilon', or neither")
-        check_scale(self.scale, self.set)
         check_named(self.set, self.file, self.label)
 
-    def source(self, owner: str, *, shape: tuple[int, ...] = FLAT) -> Source:
-        """Return where the rows come from, and in which form they are wanted."""
-        return Source.of(self, shape=shape, key=f"data.owners.{owner}")
+    def source(
+        self, owner: str, *, prepare: Prepare = NOT_PREPARED, shape: tuple[int, ...] = FLAT
+    ) -> Source:
+        """Return where the rows come from, and in which form they are wanted.
+
+        Args:
+            owner: who has the table.
+            prepare: what all owners of rows do to the values of columns.
+            shape: of a row.
+        """
+        key = f"data.owners.{owner}"
+        return Source.of(self, shape=shape, prepare=self.prepare or prepare, key=key)
+
+
+def check_prepared(split: str, prepare: Prepare, owners: Mapping[str, OwnerTable]) -> None:
+    """Refuse what owners of rows would do to their columns otherwise than the others.
+
+    Args:
+        split: what is divided: "rows", or columns.
+        prepare: what is stated for all owners.
+        owners: of the data.
+    """
+    if split != "rows" and prepare:
+        refuse("prepare", "owners have columns of their own: put it into data.owners.NAME.prepare")
+    for name, table in owners.items():
+        if split == "rows" and table.prepare:
+            text = "all owners of rows prepare them alike: put it into data.prepare"
+            refuse(f"owners.{name}.prepare", text)
 
 
 def check_named(known: str | None, file: Path | None, label: str | None) -> None:
@@ -338,9 +368,3 @@ def check_named(known: str | None, file: Path | None, label: str | None) -> None
         refuse("file", "wanted either 'set' or 'file', got both")
     if known is not None and label is not None:
         refuse("label", "names a column of 'file'; a set has its labels")
-
-
-def check_scale(scale: tuple[float, ...] | None, known: str | None) -> None:
-    """Refuse divisors of columns that belong to a known set, which has its own."""
-    if scale is not None and known is not None:
-        refuse("scale", "belongs to 'file'; a set has its own divisors")

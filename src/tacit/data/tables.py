@@ -30,7 +30,7 @@ def load_csv(
     """Load a table of numbers with a line of column names above it.
 
     The divisors of the result are 1: taken from the data, they would tell the other parties about
-    it. Scale the columns before, or put public divisors into ``scale``.
+    it. A job states public ones in ``prepare``.
 
     Args:
         path: the file, in UTF-8, with commas between the columns.

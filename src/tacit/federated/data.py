@@ -20,8 +20,9 @@ from tacit.data.memory import (
     to_array,
 )
 from tacit.data.partition import How, Partition, data_generator, divide, split, split_by_row
+from tacit.data.prepare import PREPARED, Prepare
 from tacit.data.rows import Rows, state_far
-from tacit.data.source import Source, load_file
+from tacit.data.source import Source
 from tacit.errors import DataError
 from tacit.spec import LOCAL, Count, refuse
 
@@ -35,6 +36,7 @@ class FederatedData:
         file: a CSV, Parquet or NumPy file instead; on a real node, the rows of this client.
         files: one such file for each simulated client.
         label: the column with the classes in the file.
+        prepare: what every client does to the values of columns, by their names.
         test_share: of the rows, to test on; the published division, else 0.3 (of a file each row by
             its own content), if not given.
         rows: take only so many rows to train on.
@@ -48,6 +50,7 @@ class FederatedData:
     file: Path | None = field(default=None, metadata=LOCAL)
     files: tuple[Path, ...] = field(default=(), metadata=LOCAL)
     label: str | None = None
+    prepare: Prepare = field(default_factory=dict, hash=False, metadata=PREPARED)
     test_share: float | None = None
     rows: Count | None = None
     partition: How = "iid"
@@ -148,10 +151,14 @@ def load_shards(data: FederatedData, clients: int, search: tuple[Path, ...]) -> 
     part = functools.partial(
         split_by_row if data.set is None else split, test_share=data.test_share
     )
-    wholes = [load_file(file, label=data.label) for file in data.files]
-    if not wholes:
-        wholes = [Source(set=data.set, file=data.file, label=data.label).whole(search)]
-    sets = [(part(whole, part="train"), part(whole, part="test")) for whole in wholes]
+    source = Source.of(data, rows=None)
+    sources = [replace(source, file=file) for file in data.files] or [source]
+    sets = []
+    for one in sources:
+        whole = one.whole(search)
+        sets.append(
+            (one.prepared(part(whole, part="train")), one.prepared(part(whole, part="test")))
+        )
     if data.files:
         return join_rows(sets, [*map(str, data.files)])
     return divide_rows(*sets[0], clients, partition=data.division(), rows=data.rows, seed=data.seed)

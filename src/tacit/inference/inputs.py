@@ -1,6 +1,7 @@
 """What a question names, read where it lies: rows, models of every kind, and shares of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 import tacit  # for `tacit.verify`, which is loaded when it is used: it brings a compiler
 from tacit import ring
 from tacit.data import Rows, Source
-from tacit.data.rows import rescaled
 from tacit.data.source import NOTHING, Given, shaped
 from tacit.errors import ConfigError
 from tacit.files import check_file
@@ -36,8 +36,9 @@ def load_rows(
     if spec.data.owners:
         return _join_columns(spec, search)
     rows = load_part(spec, spec.data.source, search, given)
-    if spec.model.is_forest:  # thresholds are in the units of the rows
-        return torch.from_numpy(rows.unscaled()), rows.labels
+    if spec.model.is_forest:  # thresholds are in the units of the rows, or of what is stated
+        x = rows.features if spec.data.prepare else rows.unscaled()
+        return torch.from_numpy(x), rows.labels
     if spec.is_linear:
         return table_of(rows), rows.labels
     key, shape = "data.shape", spec.data.shape
@@ -96,15 +97,8 @@ def load_trees(path: Path) -> "tacit.verify.Ensemble":
 
 
 def load_part(spec: Asked, source: Source, search: Sequence[Path], given: Given = NOTHING) -> Rows:
-    """Load the rows that a source names, in the scale that all parties have agreed on."""
-    rows = source.load(search, given)
-    if spec.scale is None or source.set is not None:
-        return rows
-    table = "data" if isinstance(spec, InferSpec) else "service"
-    wide = rows.features.shape[1] if rows.features.ndim == 2 else 0
-    scale = spec.scale * wide if len(spec.scale) == 1 and table == "service" else spec.scale
-    scaled = rescaled(rows, scale, key=f"{rows.name}: {table}.scale")
-    return rows if spec.model.is_forest else scaled  # thresholds are in the units of the rows
+    """Load the rows that a source names, prepared as all parties have agreed."""
+    return replace(source, prepare=spec.prepare).load(search, given)
 
 
 def load_linear(spec: Asked, search: Sequence[Path], given: Given = NOTHING) -> dict[str, Tensor]:

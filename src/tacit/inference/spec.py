@@ -10,8 +10,8 @@ from typing import Annotated, Literal, Self
 
 from torch import nn
 
-from tacit.data import Source
-from tacit.data.source import OwnerTable, RowsTable, check_named, check_scale
+from tacit.data.prepare import PREPARED, Prepare
+from tacit.data.source import OwnerTable, RowsTable, Source, check_named, check_prepared
 from tacit.errors import ConfigError, RangeError
 from tacit.inference.predict import Reveal, Sizes, plan_prediction
 from tacit.inference.secured import DIRECT, Crew
@@ -80,10 +80,9 @@ class InferData:
             not given.
         rows: a stretch of them: the first, and the one after the last.
         shape: of a row, for a network with layers; ``model.inputs`` if not given.
-        scale: public divisors, one for each feature of ``file``. Do not take them from the data:
-            everyone learns them. A known set brings its own.
-        bound: privacy: the promised size of a feature after dividing by its scale. Public; a larger
-            value in the data stops the job.
+        prepare: what is done to the values of columns, by their names, as in the training.
+        bound: privacy: the promised size of a feature after ``prepare``. Public; a larger value in
+            the data stops the job.
     """
 
     owner: Party
@@ -95,12 +94,12 @@ class InferData:
     test_share: Share | None = None
     rows: Stretch | None = None
     shape: tuple[int, ...] | None = None
-    scale: tuple[Positive, ...] | None = None
+    prepare: Prepare = field(default_factory=dict, metadata=PREPARED)
     bound: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check_scale(self.scale, self.set)
         check_named(self.set, self.file, self.label)
+        check_prepared("columns" if self.owners else "rows", self.prepare, self.owners)
         named = (self.set, self.file, self.label, self.rows, self.shape)
         if self.owners and any(one is not None for one in named):
             text = "say where their columns come from; leave set, file, label, rows and shape out"
@@ -116,7 +115,7 @@ class InferData:
     @property
     def source(self) -> Source:
         """Return where the rows come from."""
-        return Source.of(self, shape=None, scale=None)  # these follow the model
+        return Source.of(self, shape=None)  # it follows the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +138,7 @@ class InferModel:
             module of one linear layer; the owner runs it.
         inputs: the shape of a row that the layers take.
         file: weights by name: .safetensors, .pt (a state_dict; no code is run) or .npz. Of a linear
-            model: weight, one number per feature, and bias, for features divided by their scale. Of
+            model: weight, one number per feature, and bias, for features after ``data.prepare``. Of
             a forest: what XGBoost (.json, .ubj), LightGBM or `tacit.verify.save_ensemble` wrote.
         shares: without an owner: the file with the share that a training left, by party; each needs
             its own only.
@@ -328,9 +327,9 @@ class InferSpec:
         return self.data.bound
 
     @property
-    def scale(self) -> tuple[float, ...] | None:
-        """Return the divisors of the features, if there are any."""
-        return self.data.scale
+    def prepare(self) -> Prepare:
+        """Return what is done to the values of columns."""
+        return self.data.prepare
 
     @property
     def weight_bound(self) -> float:

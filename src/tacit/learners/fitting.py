@@ -205,8 +205,8 @@ def plan(
         # How large an owner's values are is public: all plan with it.
         sizes = ", ".join(f"{one.owner} ±{one.bound:.3g}" for one in data.holdings if one.columns)
         raise RangeError(
-            f"{error}. Columns go to {sizes}: divide them by data.owners.NAME.scale, so that they "
-            "keep within about ±1; standardise comes after it"
+            f"{error}. Columns go to {sizes}: bring them within about ±1 by "
+            "data.prepare (of divided columns data.owners.NAME.prepare); standardise comes after it"
         ) from error
     return planned, ends
 

@@ -46,7 +46,7 @@ def load_rows(spec: FitSpec, owner: str, search: Sequence[Path], given: Given = 
     """
     wanted = spec.wants_labels(owner)
     source = replace(
-        spec.data.owners[owner].source(owner),
+        spec.data.owners[owner].source(owner, prepare=spec.data.prepare),
         has_numbers=wanted and spec.learner.target == "numbers",
     )
     rows = source.load(search, given)

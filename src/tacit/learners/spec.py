@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, Self, get_type_hints
 from annotated_types import Ge, Le, Lt
 
 from tacit.crypto.cipher.contract import Scheme
+from tacit.data.prepare import PREPARED, Prepare
 from tacit.data.rows import Target
-from tacit.data.source import OwnerTable
+from tacit.data.source import OwnerTable, check_prepared
 from tacit.learners.base import Learner
 from tacit.learners.bayes import CategoricalNB, GaussianNB
 from tacit.learners.boosting import (
@@ -127,6 +128,8 @@ class FitData:
             are matched within a block (``matching = "exact"``) and never between blocks: nobody
             notices an id that is in two of them, and it counts twice.
         labels: the owner of the labels, where columns are split and the learner wants labels.
+        prepare: with split rows: what every owner does to the values of columns, by their names,
+            before anything else.
         classes: how many there are; found out from the labels if not given, and everyone is told
             the largest label.
         test_share: of every owner's rows, drawn by public coins, to measure on and not to learn
@@ -144,11 +147,15 @@ class FitData:
     split: Split = "rows"
     blocks: Mapping[str, BlockTable] = field(default_factory=dict)
     labels: Party | None = None
+    prepare: Prepare = field(default_factory=dict, metadata=PREPARED)
     classes: Count | None = None
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.2
     seed: int = 0
     matching: Literal["exact", "helper", "fuzzy", "hidden"] = "exact"
     likeness: Annotated[float, Ge(0.5), Le(1)] = LEAST_LIKENESS
+
+    def __post_init__(self) -> None:
+        check_prepared(self.split, self.prepare, self.owners)
 
     @property
     def is_named(self) -> bool:

@@ -280,8 +280,8 @@ def features_of(owner: str, values: Any, *, has_missing: bool = False) -> Tensor
     if large:
         raise DataError(
             f"{owner!r} gave features beyond ±{LARGEST:.3g}, which no ring of 64 bits holds, in "
-            f"{len(large)} columns, the first of them at place {large[0]}; divide them first, in a "
-            f"job by data.owners.{owner}.scale"
+            f"{len(large)} columns, the first of them at place {large[0]}; bring them "
+            "within it first, in a job by data.prepare"
         )
     return x
 

@@ -253,7 +253,9 @@ def _read(
     others are read as those of a job.
     """
     data, raw, rows = spec.data, dict[str, Handed](), dict[str, Rows]()
-    is_plain = not (data.shape or data.features or spec.reads_text or data.split == "columns")
+    is_plain = not (
+        data.shape or data.features or data.prepare or spec.reads_text or data.split == "columns"
+    )
     for name, one in owners.items():
         if is_plain and name not in described:
             x, raw[name] = features_and_labels(one)

@@ -97,7 +97,9 @@ def load_rows(
     if rule is not None and rule.startswith(TEXTS):
         rows = _encoded(table, owner, Path(rule.removeprefix(TEXTS)))
     else:
-        rows = table.source(owner, shape=spec.data.shape or FLAT).load(search, given)
+        rows = table.source(owner, prepare=spec.data.prepare, shape=spec.data.shape or FLAT).load(
+            search, given
+        )
     if rule is not None and not rule.startswith(TEXTS):
         rows = replace(rows, features=cut_out(rule, rows.features), columns=())
     wants_labels, is_columns = spec.data.labels in (None, owner), spec.data.split == "columns"

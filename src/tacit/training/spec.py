@@ -7,10 +7,12 @@ from typing import Annotated, Literal, Self
 
 from annotated_types import Ge
 
-from tacit.data.source import OwnerTable
+from tacit.data.prepare import PREPARED, Prepare
+from tacit.data.source import OwnerTable, check_prepared
 from tacit.errors import ConfigError
 from tacit.mpc import Roles, find_protocol
 from tacit.mpc.registry import ProtocolName, spell
+from tacit.nn.features import TEXTS
 from tacit.ring import FixedPoint
 from tacit.spec import (
     LOCAL,
@@ -46,8 +48,10 @@ class TrainData:
             safetensors; ``shape`` 3, height, width; values from 0 to 1); "texts:FOLDER", a sentence
             encoder (model.onnx and tokenizer.json; owners' files have lines with text and label;
             needs `tacit-ml[networks]`); or file.py:function, which makes a callable; it is run.
+        prepare: with split rows: what every owner does to the values of columns, before anything
+            else, by their names.
         test_share: share of the rows, drawn by the seed, to measure on.
-        bound: the promised size of a feature after scaling; public.
+        bound: the promised size of a feature after ``prepare``; public.
     """
 
     owners: Mapping[Party, OwnerTable] = field(default_factory=dict)
@@ -55,6 +59,7 @@ class TrainData:
     labels: Party | None = None
     shape: tuple[int, ...] | None = None
     features: str | None = None
+    prepare: Prepare = field(default_factory=dict, metadata=PREPARED)
     test_share: Share = 0.1
     bound: Positive = 1.0
 
@@ -65,6 +70,9 @@ class TrainData:
             refuse("labels", "with split rows every owner has labels")
         if self.split == "columns" and self.features is not None:
             refuse("features", 'are cut out of whole rows; wanted split = "rows"')
+        if self.prepare and self.features is not None and self.features.startswith(TEXTS):
+            refuse("prepare", "is for columns of numbers, and the owners' files have texts")
+        check_prepared(self.split, self.prepare, self.owners)
 
 
 @dataclass(frozen=True, kw_only=True)

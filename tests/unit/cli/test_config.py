@@ -108,7 +108,7 @@ def test_a_dealer_that_helps_online_is_called_so():
         ({"data__owner": "lab"}, ["job.toml"]),
         ({"data__bound": 0}, ["data.bound", "greater than 0"]),
         ({"data__bound": "1"}, ["data.bound", "number", "'1'"]),
-        ({"data__set": None, "data__scale": [1, 0]}, ["data.scale", "greater than 0"]),
+        ({"data__prepare": {"a": {"divide": 0}}}, ["data.prepare.a.divide", "greater than 0"]),
         ({"model__bound": -1}, ["model.bound", "greater than 0"]),
         ({"model__train": {"sett": "iris"}}, ["model.train.sett", "did you mean 'set'?"]),
         ({"model__bound": 1e18}, ["1e+18", "frac_bits or the bounds"]),

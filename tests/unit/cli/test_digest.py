@@ -14,7 +14,7 @@ OTHER_KEY = "sha256:" + "cd" * 32
 JOB = {
     "job": {"name": "demo", "kind": "infer", "out": "here"},
     "parties": {"hospital": {"address": "a:1", "key": KEY}, "lab": {}, "dealer": {}},
-    "data": {"owner": "hospital", "file": "x.csv", "label": "y", "scale": [2.0]},
+    "data": {"owner": "hospital", "file": "x.csv", "label": "y", "prepare": {"a": {"divide": 2.0}}},
     "model": {"owner": "lab", "train": {"file": "t.csv"}},
     "protocol": {"kind": "sealed", "dealer": "dealer"},
     "ring": {"frac_bits": 20},
@@ -64,7 +64,7 @@ def test_what_is_local_or_a_written_out_default_does_not_count(change):
         ("parties.lab.key", OTHER_KEY),
         ("data.owner", "lab"),
         ("data.bound", 2.0),
-        ("data.scale", [4.0]),
+        ("data.prepare", {"a": {"divide": 4.0}}),
         ("data.label", "z"),
         ("data.part", "test"),
         ("model.bound", 2.0),

@@ -26,7 +26,7 @@ def write_table(path, ids, columns, *, label):
         for one in ids
     ]
     path.write_text("\n".join([",".join(heads), *lines]) + "\n")
-    return {"file": str(path), "id": "client", "scale": [8.0] * len(columns)}
+    return {"file": str(path), "id": "client", "prepare": {"*": {"divide": 8.0}}}
 
 
 @pytest.fixture

@@ -73,14 +73,15 @@ def test_the_parts_of_both_owners_do_not_overlap():
     assert not {tuple(row) for row in test.tolist()} & {tuple(row) for row in train.tolist()}
 
 
-def test_public_divisors_apply_to_a_file(table):
-    one = job({"file": table, "label": "y", "scale": [2.0, 16.0]}, TRAINED)
+def test_what_is_done_to_columns_is_done_to_a_file(table):
+    tables = {name: {"divide": one} for name, one in zip("ab", (2.0, 16.0), strict=True)}
+    one = job({"file": table, "label": "y", "prepare": tables}, TRAINED)
     assert load_rows(one, ())[0].tolist() == [[0.5, 0.5], [1.0, 1.0]]
 
 
-def test_a_wrong_number_of_divisors_is_refused(table):
-    with pytest.raises(DataError, match="3 divisors"):
-        load_rows(job({"file": table, "label": "y", "scale": [1.0, 1.0, 1.0]}, TRAINED), ())
+def test_rows_with_other_columns_are_refused_by_name(table):
+    with pytest.raises(DataError, match=r"data\.prepare: the rows have no column 'age'"):
+        load_rows(job({"file": table, "label": "y", "prepare": {"age": {}}}, TRAINED), ())
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_training_beyond_its_bound_is_refused_by_the_plan_with_columns_and_rem
     job = shares(files, "train", model={"layers": ["dense 2"]}, training={"batch": 8})
     with pytest.raises(InputError, match="'money', 'age', 'z' of 'north' go beyond") as refused:
         kind_of(job).forecast(job, Asked())
-    assert "data.owners.north.scale" in str(refused.value)
+    assert "data.prepare (of divided columns data.owners.NAME.prepare)" in str(refused.value)
     assert "e+0" not in str(refused.value)  # no value: others may be told
 
 
@@ -66,7 +66,7 @@ def test_a_learner_without_room_names_owners_and_the_key_that_helps(files):
         files, "fit", learner={**learner, "standardise": True}, reveal={"score": ["north"]}
     )
     assert load_fit_rows(job, "north", ()).columns == ("money", "age", "z")
-    with pytest.raises(RangeError, match=r"north ±.*south ±.*data\.owners\.NAME\.scale"):
+    with pytest.raises(RangeError, match=r"north ±.*south ±.*data\.prepare"):
         kind_of(job).forecast(job, Asked())
 
 

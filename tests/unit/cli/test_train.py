@@ -44,8 +44,8 @@ def job(**changes):
         ({"protocol__show_to": ["nobody"]}, "protocol.show_to"),
         ({"data__owners__north": {"set": "digits", "rows": [5, 5]}}, "first < end"),
         (
-            {"data__owners__north": {"file": "a.csv", "scale": [0.0]}},
-            r"scale\[0\]: wanted a number greater than 0",
+            {"data__prepare": {"age": {"divide": 0.0}}},
+            r"data\.prepare\.age\.divide: wanted a number greater than 0",
         ),
         ({"model__bound": 0}, "greater than 0"),
         ({"parties__extra": {}}, "no part in this job"),
@@ -162,19 +162,17 @@ def test_ids_that_a_float_cannot_hold_are_exact(columns):
         load_rows(columns("id,a,y\n9007199254740993.0,5,0\n2,6,1\n"), "north", ())
 
 
-def test_columns_are_divided_by_what_their_owner_says(table):
-    source = {**table("id,a,b,y\n7,10,3,0\n9,-20,6,1\n"), "id": "id", "scale": [20, 6]}
-    one = job(data__owners__north=source, model__layers=["dense 2"])
+def test_columns_are_prepared_as_all_parties_have_agreed(table):
+    source = {**table("id,a,b,y\n7,10,,0\n9,-20,6,1\n"), "id": "id"}
+    known = {"data__owners__north": source, "model__layers": ["dense 2"]}
+    tables = {"a": {"divide": 20}, "b": {"impute": 3, "divide": 6}}
+    one = job(data__prepare=tables, **known)
     rows = load_rows(one, "north", ())
     assert np.allclose(rows.features, [[0.5, 0.5], [-1.0, 1.0]])
-    # It is the owner's own affair: another party's job file may leave it out.
-    without = {key: value for key, value in source.items() if key != "scale"}
-    assert job_digest(one) == job_digest(
-        job(data__owners__north=without, model__layers=["dense 2"])
-    )
-    short = job(data__owners__north={**source, "scale": [20]}, model__layers=["dense 2"])
-    with pytest.raises(DataError, match=r"scale has 1 divisors, .* shape \(2,\)"):
-        load_rows(short, "north", ())
+    assert job_digest(one) == job_digest(job(data__prepare=dict(reversed(tables.items())), **known))
+    assert job_digest(one) != job_digest(job(data__prepare={**tables, "a": {"divide": 9}}, **known))
+    with pytest.raises(DataError, match=r"prepare: the rows have 'b' as well"):
+        load_rows(job(data__prepare={"a": {}}, **known), "north", ())
 
 
 def test_ids_are_a_column_that_is_not_a_feature(table):

@@ -9,7 +9,7 @@ from tacit.data import Rows
 from tacit.data import load_dataset as load
 from tacit.data import split_dataset as split
 from tacit.data.catalogue import power_of_two_at_least
-from tacit.data.rows import divided, rescaled
+from tacit.data.rows import divided
 from tacit.errors import ConfigError, DataError
 
 
@@ -108,8 +108,6 @@ def test_labels_and_divisors_that_do_not_fit_the_rows_are_refused():
     for scale in (np.ones(2), np.ones(())):
         with pytest.raises(DataError, match="wanted one divisor per feature"):
             divided(make([0, 1]).features, scale)
-    with pytest.raises(DataError, match=r"data\.scale has 2 divisors, the rows are of"):
-        rescaled(make([0, 1]), (1.0, 2.0), key="data.scale")
 
 
 def test_columns_left_out_take_their_divisors_along():

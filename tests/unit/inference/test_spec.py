@@ -26,7 +26,7 @@ MODEL = "the model is handed over, a module, a function, an estimator or its sta
 SHARED = "a model of shares is asked by a job or a service: `tacit.connect`"
 OTHERWISE = {
     **{f"data.{key}": ROWS for key in ("set", "file", "label", "part", "test_share", "rows")},
-    **{f"data.{key}": ROWS for key in ("shape", "scale")},
+    **{f"data.{key}": ROWS for key in ("shape", "prepare")},
     **{f"model.{key}": MODEL for key in ("kind", "train", "layers", "code", "inputs", "file")},
     "data.owners": SHARED,
     "model.shares": SHARED,

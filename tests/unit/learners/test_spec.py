@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from tacit.data import OwnerTable
+from tacit.data import ColumnTable, OwnerTable
 from tacit.errors import ConfigError, DataError
 from tacit.jobs.fit import FitJob
 from tacit.learners import BlockTable, FitData, FitProtection, FitSpec, LearnerTable, Reveal, fit
@@ -84,9 +84,10 @@ def in_words(*names):
 def test_coefficients_have_names_and_are_those_of_scikit_learn_in_the_units_of_rows(kind, scaling):
     x, y, table = in_words("age", "income", "use")
     given = {"parameters": {"C": 1e6}} if kind == "logistic-regression" else {}
+    large = {"income": ColumnTable(divide=4096.0), "use": ColumnTable()}
     owners = {
-        "bank": OwnerTable(id="id", scale=(64.0,)),
-        "shop": OwnerTable(id="id", label="y", scale=(4096.0, 1.0)),
+        "bank": OwnerTable(id="id", prepare={"age": ColumnTable(divide=64.0)}),
+        "shop": OwnerTable(id="id", label="y", prepare=large),
     }
     asked = FitSpec(
         data=FitData(owners=owners, split="columns", labels="shop", test_share=0),
@@ -122,9 +123,10 @@ def test_coefficients_have_names_and_are_those_of_scikit_learn_in_the_units_of_r
 
 def test_owners_of_rows_know_names_and_a_dealer_is_told_them():
     _, y, table = in_words("age", "income", "use")
-    owners = {one: OwnerTable(label="y", scale=(64.0, 4096.0, 1.0)) for one in ("bank", "shop")}
+    owners = {one: OwnerTable(label="y") for one in ("bank", "shop")}
+    prepare = {"income": ColumnTable(divide=4096.0), "*": ColumnTable(divide=64.0)}
     asked = FitSpec(
-        data=FitData(owners=owners, test_share=0),
+        data=FitData(owners=owners, prepare=prepare, test_share=0),
         learner=LearnerTable(kind="kmeans", parameters={"n_clusters": 2, "max_iter": 2}),
         protocol=FitProtection(kind="sealed", dealer="helper"),
         reveal=Reveal(coefficients=("shop", "helper")),

@@ -32,7 +32,8 @@ def ask(
     """
     job = load_service(path)
     me = me or find_client(job, None)
-    questions = load_file(rows, label=label, allows_missing=job.model.is_forest)
+    lax = job.model.is_forest or bool(job.service.prepare)  # what is missing may be imputed
+    questions = load_file(rows, label=label, allows_missing=lax)
     with as_client(job, me, keys, tell) as client:
         answers = client.run(questions).values
     assert answers is not None  # noqa: S101 - a client of a service always gets answers

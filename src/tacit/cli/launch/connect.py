@@ -79,8 +79,8 @@ class Member(Protocol):
 
         Args:
             x: rows of features: an array, a tensor, lists, a data frame, or columns by name. They
-                take the place of the file that the job names for this party; scale, rows and
-                columns of the job apply to them as they would to the file. None to read that
+                take the place of the file that the job names for this party; prepare, rows
+                and columns of the job apply to them as they would to the file. None to read that
                 file, and for parties without rows.
             y: the class of each row, whole numbers from 0; or the column that the job calls label.
             model: of the owner of a model: a torch module with the layers that the job states, or

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Self
 
+from tacit.data.prepare import PREPARED, Prepare
 from tacit.inference.forest import KEY_BOUND
 from tacit.inference.predict import Reveal
 from tacit.inference.spec import InferModel, InferRing
@@ -36,12 +37,12 @@ class ServiceTable:
         doors: by server: host:port where it takes clients.
         reveal: privacy: what a client learns of each of its rows: the class, or every score; of a
             linear model the score is the probability of class 1. A forest tells classes alone.
-        columns: what the features are called, in the order of the model; public. Rows whose columns
+        columns: what the columns are called, in the order of the model; public. Rows whose columns
             have names are put into this order, and what is not among them stays with the client.
-        bound: the promised size of a feature after dividing by ``scale``; public. Clients compare
-            their rows with it. Not for a forest, which compares numbers of any size.
-        scale: public divisors, one for each feature, or one for all of them, as ``data.scale`` of
-            the training: clients ask in their own units. Not for a forest.
+        prepare: what clients do to the values of columns, by their names, as in the training;
+            public.
+        bound: the promised size of a feature after ``prepare``; public. Clients compare their rows
+            with it. Not for a forest, which compares numbers of any size.
         sizes: batches are filled up with empty rows to one of these sizes, so that few plans serve
             all.
         clip: privacy: the servers clip every feature to ``bound`` on shares as well, for clients
@@ -51,8 +52,8 @@ class ServiceTable:
     doors: Mapping[str, Annotated[str, Check(parse_address)]] = field(metadata=LOCAL)
     reveal: Literal["class", "score"] = "class"
     columns: tuple[str, ...] = ()
+    prepare: Prepare = field(default_factory=dict, metadata=PREPARED)
     bound: Positive | None = None
-    scale: tuple[Positive, ...] = ()
     sizes: tuple[int, ...] = SIZES
     clip: bool = False
 
@@ -132,9 +133,9 @@ class ServeSpec:
         return self.model.is_forest or self.model.is_linear
 
     @property
-    def scale(self) -> tuple[float, ...] | None:
-        """Return the divisors of the features, if there are any."""
-        return self.service.scale or None
+    def prepare(self) -> Prepare:
+        """Return what is done to the values of columns."""
+        return self.service.prepare
 
     def settled(self) -> Self:
         """Return the job with what follows from other settings written out."""
@@ -180,9 +181,8 @@ def _problems(spec: ServeSpec) -> Iterator[Problem]:
         return
     if spec.service.reveal != "class":
         yield Problem("service.reveal", f"of a forest wanted 'class', got {spec.service.reveal!r}")
-    for key, value in (("bound", spec.service.bound), ("scale", spec.service.scale)):
-        if value:
-            text = "thresholds are in the units of the rows; leave it out for a forest"
-            yield Problem(f"service.{key}", text)
+    if spec.service.bound:
+        text = "a forest compares numbers of any size with its thresholds; leave it out"
+        yield Problem("service.bound", text)
     if spec.ring.frac_bits is not None:
         yield Problem("ring.frac_bits", "a forest computes with whole numbers; leave it out")

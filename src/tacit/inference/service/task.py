@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tacit.data.prepare import state_prepare
 from tacit.errors import ConfigError, DataError, RangeError
 from tacit.files import open_arrays
 from tacit.inference.service.sized import SizedModel, Told, make_sized
@@ -214,7 +215,8 @@ class ServiceTask:
             self.told,
         )
         if isinstance(self.spec, ServeSpec):  # in other units or columns answers would be wrong
-            facts = *facts, self.spec.service.scale, self.spec.service.columns
+            prepared = sorted(state_prepare(self.spec.prepare).items())
+            facts = *facts, prepared, self.spec.service.columns
         return hashlib.sha256(repr(facts).encode()).digest()
 
     def weights_of(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:

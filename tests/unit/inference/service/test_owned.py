@@ -7,6 +7,7 @@ from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 
 from support.mpc import MEETING, PARTIES, ROLES
 from tacit import ring
+from tacit.data import ColumnTable
 from tacit.errors import ConfigError, DataError, DisagreementError, RangeError
 from tacit.inference.forest import make_forest
 from tacit.inference.service import PredictionClient, plan_service
@@ -158,19 +159,19 @@ def test_an_owner_that_announces_what_nobody_could_compute_is_named(make_owned_t
 
 def test_a_client_with_other_columns_units_or_sizes_does_not_ask(make_owned_task, serving, rows):
     """Answers about other columns or in other units would be wrong, and nobody would notice."""
-    columns = tuple("abcdef")
+    columns, halves = tuple("abcdef"), {"*": ColumnTable(divide=2.0)}
     weights = {"weight": torch.ones(6, 1), "bias": torch.zeros(1)}
     task = make_owned_task(
-        ROLES.first, (6,), service={"columns": columns, "scale": (2.0,), "bound": 1.0}
+        ROLES.first, (6,), service={"columns": columns, "prepare": halves, "bound": 1.0}
     )
 
     def other(told=(6,), **service):
-        told_by = {"columns": columns, "scale": (2.0,), "bound": 1.0} | service
+        told_by = {"columns": columns, "prepare": halves, "bound": 1.0} | service
         return make_owned_task(ROLES.first, told, service=told_by)
 
     changed = [
         other(columns=columns[::-1]),
-        other(scale=(2.0, 2.0, 2.0, 2.0, 2.0, 2.5)),
+        other(prepare={**halves, "f": ColumnTable(divide=2.5)}),
         other(bound=64.0),
         other(reveal="score"),
         other(told=(5,), columns=columns[:5]),
@@ -225,7 +226,6 @@ def test_the_same_question_twice_is_two_questions_with_other_shares(
         ({"kind": "forest"}, {}, "model.owner"),
         ({}, {}, "model.owner"),
         ({"owner": "alice", "kind": "forest"}, {"reveal": "score"}, "service.reveal"),
-        ({"owner": "alice", "kind": "forest"}, {"scale": (2.0,)}, "service.scale"),
         ({"owner": "alice", "kind": "forest"}, {"bound": 2.0}, "service.bound"),
         ({"owner": "alice"}, {"columns": ("a", "a")}, "columns"),
     ],
