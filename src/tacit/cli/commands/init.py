@@ -1,22 +1,26 @@
 """``tacit init``: ask for a job at the terminal, and write its file."""
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from tacit.cli.commands import own
 from tacit.cli.commands.examples import WANTS, first_tables
+from tacit.cli.commands.own import Ask
+from tacit.cli.commands.plan import foresee
+from tacit.cli.environment import data_folders
 from tacit.cli.screen import say
 from tacit.errors import InputError
 from tacit.jobs.fields import Setting, gather, list_settings, show_value
 from tacit.jobs.folder import write_text
+from tacit.jobs.kind import Asked
 from tacit.jobs.kinds import KINDS, read_job
 from tacit.jobs.toml import write_toml
 from tacit.spec import ListedError, suggest
 
-Ask = Callable[[str, str], str]
-"""Asks a question with a default, and returns the answer."""
 _BY_PARTY = frozenset({"parties", "owners", "shares", "files", "doors"})
 """Tables whose keys are names of parties."""
 
@@ -30,18 +34,26 @@ def interview(kind: str | None, target: Path, console: Console, ask: Ask) -> Pat
     if target.exists():
         raise InputError(f"{target} exists and is not written over; give another name")
     kind = kind or _choose(console, ask)
-    raw = first_tables(kind, "", Path("out"))
-    raw = _rename(raw, ask)
-    record = KINDS[kind]().record
-    say(console, "Every setting begins with that of an example; Enter keeps it.", "dim")
+    record, is_own = KINDS[kind]().record, _is_own(kind, console, ask)
+    if is_own:
+        raw = own.begin(kind, _rename, console, ask)
+        name = target.stem.lower().replace(" ", "-")
+        raw["job"] = {"name": name, "kind": kind, "out": f"out/{name}"}
+    else:
+        raw = _rename(first_tables(kind, "", Path("out")), ask)
+        say(console, "Every setting begins with that of an example; Enter keeps it.", "dim")
     answers = {}
     for key, setting, value in _leaves(record, raw):
-        if setting.is_required or value is not None:
+        if is_own and value is not None:
+            answers[key] = show_value(value)
+        elif not is_own and (setting.is_required or value is not None):
             answers[key] = _put(key, setting, value, console, ask)
     known = {key: setting for key, setting, _ in _leaves(record, raw)}
     while True:
         made = _gather(record, kind, answers, raw)
         wrong = _list_wrong(made, console)
+        if is_own and not wrong:
+            _foresee(made, console)
         question = "Which setting to change, as table.key"
         more = [key for key in wrong if key in known]
         if not more:
@@ -56,6 +68,25 @@ def interview(kind: str | None, target: Path, console: Console, ask: Ask) -> Pat
                 say(console, f"no setting {key!r}{suggest(key, known)}", "bold red")
     write_text(target, write_toml(made))
     return target
+
+
+def _is_own(kind: str, console: Console, ask: Ask) -> bool:
+    """Ask what to begin with."""
+    if kind not in own.OWN:
+        return False
+    while True:
+        said = ask("Begin with an example, or with your own file? (example, own)", "example")
+        if said in ("example", "own"):
+            return said == "own"
+        say(console, f"wanted example or own, got {said!r}", "bold red")
+
+
+def _foresee(made: Mapping[str, object], console: Console) -> None:
+    """Say what `tacit plan` will have against these tables."""
+    try:
+        foresee(read_job(made, source="the job"), Path("the job"), Asked(search=data_folders()))
+    except InputError as error:
+        say(console, f"not to be planned yet: {error}", "bold red")
 
 
 def _list_wrong(made: Mapping[str, object], console: Console) -> list[str]:
@@ -144,4 +175,6 @@ def _gather(
 def ask_person(question: str, default: str) -> str:
     """Ask at the terminal."""
     answer: str = click.prompt(question, default=default, show_default=bool(default), err=True)
+    if not sys.stdin.isatty():
+        click.echo(err=True)  # a pipe shows no answer, so nothing has ended the line
     return answer.strip()

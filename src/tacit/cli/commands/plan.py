@@ -59,10 +59,10 @@ def plan_file(
         raise ConfigError("--model belongs to the file of a chat; a job names its own")
     job = load_job(path)
     roles = {name: job.role(name) for name in job.parties}
-    return _lay_out(job.job.name, roles, _foreseen(job, path, asked), network)
+    return _lay_out(job.job.name, roles, foresee(job, path, asked), network)
 
 
-def _foreseen(job: Job, path: Path, asked: Asked) -> Outlook:
+def foresee(job: Job, path: Path, asked: Asked) -> Outlook:
     """Forecast a job, or refuse it with everything that a run would refuse."""
     kind, wrong = kind_of(job), []
     if kind.run is not None or kind.take_part is not None:  # else a service: nothing runs it
