@@ -12,8 +12,9 @@ from torch import Tensor, nn
 import tacit  # for `tacit.verify`, which is loaded when it is used: it brings a compiler
 from tacit import ring
 from tacit.data import Rows, Source
+from tacit.data.prepare import check_prepare, state_prepare
 from tacit.data.source import NOTHING, Given, shaped
-from tacit.errors import ConfigError
+from tacit.errors import ConfigError, DataError
 from tacit.files import check_file
 from tacit.inference.answers import Labels
 from tacit.inference.forest import Forest, make_forest
@@ -25,7 +26,7 @@ from tacit.inference.spec import SEALED, InferModel, InferSpec
 from tacit.matching import align_in_the_clear
 from tacit.nn import as_input, import_module, make_model
 from tacit.nn.code import OwnModel
-from tacit.nn.weights import load_weights, put_weights
+from tacit.nn.weights import load_weights, put_weights, read_facts
 from tacit.party import Enclave, unseal_file
 
 
@@ -106,6 +107,7 @@ def load_linear(spec: Asked, search: Sequence[Path], given: Given = NOTHING) -> 
     if given.weights is not None:
         return logistic_of(given.weights, source="the model given")
     if spec.model.file is not None:
+        _check_trained(spec.model.file, spec)
         return load_logistic(spec.model.file)
     if spec.model.code is not None:
         state = OwnModel.read(spec.model.code)().state_dict()
@@ -125,6 +127,7 @@ def load_owned(
     elif path is None:
         raise ConfigError("the job names no model; wanted model.file")
     elif path.suffix != SEALED:
+        _check_trained(path, spec)
         load_weights(module, path)
     elif inside is None:
         raise ConfigError(f"model.file: {path} is sealed; it opens in the enclave of its job alone")
@@ -132,7 +135,20 @@ def load_owned(
         with TemporaryDirectory() as folder:  # of the owner alone; within an enclave its memory
             plain = Path(folder) / path.stem
             plain.write_bytes(unseal_file(inside, path))
+            _check_trained(plain, spec)
             load_weights(module, plain)
+
+
+def _check_trained(path: Path, spec: Asked) -> None:
+    """Refuse a model that was trained on rows prepared otherwise, where its file says how."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return
+    try:
+        trained = read_facts(path).get("prepare")
+    except DataError:  # of others, who may write beside weights what they like
+        return
+    if trained is not None:
+        check_prepare(state_prepare(spec.prepare), trained, "data.prepare")
 
 
 def _join_columns(spec: InferSpec, search: Sequence[Path]) -> tuple[Tensor, Labels]:

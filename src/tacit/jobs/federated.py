@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 
 from tacit import __version__
+from tacit.data.prepare import state_prepare
 from tacit.dp import ledger_to_record
 from tacit.errors import ConfigError, DataError
 from tacit.extras import check_extra
@@ -205,7 +206,8 @@ def files_of(name: str, task: Task, outcome: Outcome) -> dict[str, str | bytes]:
     """Return the files of a run: ledgers, rounds, and weights that load back into the model."""
     shards = task.load()
     weights = unflatten(task.build(shards), torch.from_numpy(outcome.weights).float())
-    about = {"tacit": __version__, "job": name, "scale": shards.scale}
+    prepared = {} if task.spec.data is None else state_prepare(task.spec.data.prepare)
+    about = {"tacit": __version__, "job": name, "scale": shards.scale, "prepare": prepared}
     entries = ledger_to_record(outcome.ledger)
     own = outcome.ledger.clients if task.spec.privacy.kind == "record" else ()
     return {

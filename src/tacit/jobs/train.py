@@ -10,6 +10,7 @@ from torch import Tensor
 from tacit import __version__
 from tacit.data import Holding
 from tacit.data.metrics import ACCURACY, add_majority
+from tacit.data.prepare import state_prepare
 from tacit.data.rows import Rows
 from tacit.dp.book import as_drawn
 from tacit.errors import InputError
@@ -257,7 +258,7 @@ def _files(
     if trained.weights:
         about: dict[str, object] = {"tacit": __version__, "job": name}
         if mine is not None and plan.spec.data.split == "rows":
-            about["scale"] = mine.scale
+            about |= {"scale": mine.scale, "prepare": state_prepare(plan.spec.data.prepare)}
         files[folder.MODEL] = to_safetensors(_state(plan, trained), about)
     return files
 

@@ -186,6 +186,18 @@ def test_a_torch_model_of_one_linear_layer_is_a_model(tmp_path, ending):
     assert torch.equal(found["bias"], module[0].bias.detach().double())
 
 
+@pytest.mark.parametrize("trained", [{}, {"*": {"divide": 2.0}}])
+def test_a_model_that_was_trained_on_rows_prepared_otherwise_is_refused(tmp_path, trained):
+    path, module = tmp_path / "model.safetensors", nn.Linear(3, 1)
+    path.write_bytes(to_safetensors(module.state_dict(), {"prepare": trained}))
+    one = job(CANCER, {"file": str(path)})
+    if not trained:
+        assert load_linear(one, ())["weight"].shape == (3, 1)
+        return
+    with pytest.raises(ConfigError, match=r"otherwise: wanted \{ divide = 2\.0"):
+        load_linear(one, ())
+
+
 def test_a_torch_model_of_two_layers_is_no_logistic_regression(tmp_path):
     torch.save(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1)).state_dict(), tmp_path / "w.pt")
     with pytest.raises(DataError, match=r"wanted 'weight' and 'bias', got 0\.weight"):
