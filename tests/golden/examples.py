@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import runpy
 import sys
 from collections.abc import Callable, Sequence
@@ -94,7 +95,8 @@ def _start(folder: Path, name: str, party: str) -> Program:
 
 def lines(text: str) -> list[str]:
     """Return what was printed, without its numbers; columns follow their widths."""
-    return [" ".join(masked(line).split()) for line in text.splitlines()]
+    # A rule is as wide as the figures of a run.
+    return [re.sub("─+", "─", " ".join(masked(line).split())) for line in text.splitlines()]
 
 
 def cases() -> dict[str, Callable[[Path], Any]]:

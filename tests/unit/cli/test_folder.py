@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from tacit.cli.commands.ask import to_csv
 from tacit.errors import InputError
 from tacit.jobs import folder
 from tacit.jobs.folder import check_target, find_aside, staged, state_of, write_text
@@ -223,7 +221,7 @@ def test_a_file_is_for_its_owner_alone_whatever_the_umask(tmp_path, was_there):
         out.chmod(0o644)
     previous = os.umask(0)
     try:
-        write_text(out, to_csv(torch.tensor([3.0])))
+        write_text(out, "row,prediction\n1,3\n")
     finally:
         os.umask(previous)
     assert out.read_text() == "row,prediction\n1,3\n"

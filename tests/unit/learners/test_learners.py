@@ -333,7 +333,7 @@ def test_what_cannot_be_learned_is_refused_before_a_row_is_shared(iris):
             (GaussianNB(), one, "single class"),
             (Ridge(), data, "labels that are numbers"),
             (DecisionTreeClassifier(20), data, "max_depth"),
-            (LogisticRegression(C=0), data, "C must be"),
+            (LogisticRegression(C=0), data, "C: wanted a number above 0"),
             (CategoricalNB(3), data, "category"),
             (KNeighbors(0), data, "n_neighbors"),
             (PCA(9), data, "n_components"),

@@ -45,7 +45,9 @@ def serve(
     out: Path | None,
     bundle: Path | None,
 ) -> None:
-    """Answer clients from a model of which two servers hold shares; one of them may own it.
+    """Answer clients from a model of which two servers hold shares.
+
+    One of the two may own the model.
 
     Without --as everything runs here, and keys that JOB does not name are taken from the folder
     of keys or made there. What --client writes holds fingerprints, addresses, and names and units
