@@ -66,6 +66,13 @@ def renamed():
     return READERS["parquet"].seeds()[0].replace(b"\x01a", b"\x01\xf1")
 
 
+def beside():
+    """Write an npz with a member that is no array."""
+    file = io.BytesIO()
+    np.savez(file, features=np.ones((3, 2)), y=np.arange(3))
+    return file.getvalue().replace(b"features.npy", b"features.npz")
+
+
 def squeezed():
     """Write an npz whose packed bytes are not what they were."""
     file = io.BytesIO()
@@ -109,6 +116,11 @@ FOUND = {
     "an encrypted array": ("npz-rows", lambda: packed(flag=1)),
     "an encrypted ensemble": ("trees", locked),
     "a column whose name is no text": ("parquet", renamed),
+    "a member that is no array": ("npz-rows", beside),
+    "a vocabulary of nothing": (
+        "tokenizer",
+        lambda: folder("tokenizer.json", model={"type": "BPE", "vocab": {}, "merges": []}),
+    ),
     "a pickle of another kind": ("pt", rebuilt),
     "a step beyond all numbers": (
         "proof",

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -282,7 +282,7 @@ def _read_key(file: Path) -> Ed25519PrivateKey:
         )
     try:
         key = load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
         raise IdentityError(f"{file} is not an unencrypted private key in PEM form") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise IdentityError(f"{file} holds a key of another kind than Ed25519; make a new identity")
@@ -294,7 +294,7 @@ def _read_certificate(file: Path) -> x509.Certificate:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         certificate.public_key()
-    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm) as error:
+    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm, InternalError) as error:
         raise IdentityError(f"{file} is not a certificate in PEM form") from error
     return certificate
 

@@ -80,7 +80,10 @@ def read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:  # any shape and dt
     """Read all arrays of an npz file, without running any code in it."""
     try:
         with open_arrays(path) as archive:
-            return {name: archive[name] for name in archive.files}
+            found = {name: archive[name] for name in archive.files}
+        if not all(isinstance(one, np.ndarray) for one in found.values()):
+            raise ValueError("a member that is no array")  # which NumPy gives as bytes
+        return found
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:

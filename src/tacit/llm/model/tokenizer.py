@@ -34,7 +34,7 @@ class Tokenizer:
     def size(self) -> int:
         """Return one more than the largest id."""
         ids: dict[str, int] = self.engine.get_vocab(with_added_tokens=True)
-        return 1 + max(ids.values())
+        return 1 + max(ids.values(), default=-1)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; names of special tokens in it become those tokens."""
