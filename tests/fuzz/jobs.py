@@ -33,7 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "split": {"train.epochs": 1, "data.set": "iris", "model.width": 8},
 }
 """Examples, as small as they can be."""
-BESIDE = ("job.", "parties.", "network.", "transport.")
+BESIDE = ("job.", "parties.", "network.", "transport.", "federated.engine")
 LONG = ("epochs", "rounds", "trees", "max_iter", "clients", "steps", "n_init", "width")
 """Of these small numbers are drawn alone: they say how long a job takes."""
 WHOLE = (0, 1, 2, 3, 5, 8, 20, 64)
